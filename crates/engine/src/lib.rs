@@ -1,0 +1,4 @@
+//! What happens: plans, sandboxes, sessions, the Backend seam.
+
+pub mod plan;
+pub mod store;

@@ -1,0 +1,3 @@
+//! Root file systems.
+
+pub mod host;

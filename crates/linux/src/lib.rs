@@ -1,0 +1,30 @@
+//! The kernel: the only crate with `unsafe` code. It takes and returns owned types, so that no caller can misuse it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`clone`] | new processes in new namespaces, pidfds |
+//! | [`idmap`] | ids inside and outside |
+//! | [`mount`] | trees, overlays, masks, pivot |
+//! | [`fd`] | passing and closing descriptors |
+//! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
+//! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
+//! | [`net`] | the sealed network namespace |
+//! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
+//! | [`cgroup`], [`disk`] | how much it may use |
+//! | [`probe`] | what this kernel allows |
+#![expect(unsafe_code, reason = "this is the crate that talks to the kernel; every block names its invariant")]
+
+pub mod caps;
+pub mod cgroup;
+pub mod clone;
+pub mod disk;
+pub mod fd;
+pub mod fence;
+pub mod idmap;
+pub mod mount;
+pub mod net;
+pub mod probe;
+pub mod pty;
+pub mod seccomp;
+pub mod spawn;
+pub mod tty;

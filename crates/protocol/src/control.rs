@@ -1,0 +1,111 @@
+//! Client and keeper: one connection, requests and events.
+//!
+//! A client sends a [`Request`]; the keeper answers with one [`Reply`] and, for programs it started or watches,
+//! further replies until [`Reply::Ended`]. Terminal bytes travel as data frames, stream [`TERMINAL`], both ways.
+
+use crate::{
+    guest::End,
+    spec::{Stdio, WindowSize},
+    state::{Exit, State},
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The stream number of terminal bytes on a control connection.
+pub const TERMINAL: u16 = 1;
+
+/// What a client asks of a keeper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// The state as it is now.
+    Get,
+    /// Run a further program; its passed streams travel along as descriptors.
+    Exec(Exec),
+    /// Send a signal: to the program this connection started, or else to the main program.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// The client's terminal has another size.
+    Resize(WindowSize),
+    /// End the program: SIGTERM, after `grace_ms` SIGKILL. Answered when the sandbox has stopped.
+    Stop {
+        /// Milliseconds between the two.
+        grace_ms: u64,
+    },
+    /// End the program and start it anew in the same sandbox.
+    Restart {
+        /// As in `Stop`.
+        grace_ms: u64,
+    },
+    /// Answer with `Ended` when the main program has ended for good.
+    Wait,
+    /// Freeze every process.
+    Pause,
+    /// Undo `Pause`.
+    Resume,
+}
+
+/// A further program in a running sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Added to (or replacing) the sandbox's environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Directory, where not the sandbox's.
+    #[serde(default)]
+    pub workdir: Option<String>,
+    /// User, where not the sandbox's.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Where its streams lead.
+    pub stdio: Stdio,
+}
+
+/// What a keeper answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// Done, nothing to tell.
+    Done,
+    /// The state.
+    State(Box<State>),
+    /// The program runs.
+    Started {
+        /// Its pid inside.
+        pid: u32,
+    },
+    /// The program stopped (job control); the client may stop itself too and send SIGCONT later.
+    Stopped {
+        /// By which signal.
+        signal: i32,
+    },
+    /// The program of this connection ended.
+    ProgramEnded {
+        /// How.
+        end: End,
+    },
+    /// The main program ended for good, and the sandbox with it.
+    Ended(Exit),
+    /// It could not be done.
+    Refused(Refusal),
+}
+
+/// Why something could not be done, in words for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The exit code a command line should end with.
+    pub code: u8,
+    /// What was not done.
+    pub what: String,
+    /// Why.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// What to do next.
+    #[serde(default)]
+    pub fix: Option<String>,
+}

@@ -1,0 +1,230 @@
+//! What was asked for. A [`Spec`] is only a wish: `engine::plan` checks it, and only a plan can be launched.
+
+use crate::Name;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// One sandbox as its owner wants it. The same keys stand in files, SDKs and JSON-RPC.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The program and its arguments; never empty in a checked plan.
+    pub command: Vec<String>,
+    /// What a person calls it.
+    pub name: Name,
+    /// Directory the program starts in.
+    pub workdir: PathBuf,
+    /// The project directory, shown at the same path inside.
+    pub workspace: Workspace,
+    /// Further host directories and files shown inside.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Empty writable directories in memory.
+    #[serde(default)]
+    pub tmpfs: Vec<Tmpfs>,
+    /// The whole environment of the program, already reduced to what may enter.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// User inside, as `name`, `uid`, `name:group` or `uid:gid`.
+    pub user: String,
+    /// Host name inside.
+    pub hostname: String,
+    /// Bounds on what it may use.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Capabilities beyond or below the default set, by name without `CAP_`.
+    #[serde(default)]
+    pub cap_add: Vec<String>,
+    /// See `cap_add`.
+    #[serde(default)]
+    pub cap_drop: Vec<String>,
+    /// Everything but the workspace, mounts and temporary directories is read-only.
+    #[serde(default)]
+    pub read_only: bool,
+    /// User namespaces and mounts are allowed inside, so that it can hold sandboxes itself.
+    #[serde(default)]
+    pub nested: bool,
+    /// What happens when the program ends.
+    #[serde(default)]
+    pub restart: Restart,
+    /// Whether the sandbox stays, stopped, after its program ended.
+    #[serde(default)]
+    pub keep: bool,
+    /// Where each of the program's standard streams goes.
+    pub stdio: Stdio,
+}
+
+/// The project directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Workspace {
+    /// No directory of the host.
+    None,
+    /// Writes go straight to the host.
+    Rw {
+        /// Absolute path, the same on both sides.
+        path: PathBuf,
+    },
+    /// Readable only.
+    Ro {
+        /// Absolute path, the same on both sides.
+        path: PathBuf,
+    },
+}
+
+/// One host path shown inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Writes are refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// An empty directory in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tmpfs {
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Most bytes it may hold.
+    #[serde(default)]
+    pub size: Option<u64>,
+}
+
+/// Requested bounds; `None` means the default, enforced where the host can.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of memory.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    /// CPUs, in thousandths (1500 = one and a half).
+    #[serde(default)]
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads.
+    #[serde(default)]
+    pub pids: Option<u64>,
+    /// Open files of one process.
+    #[serde(default)]
+    pub nofile: Option<u64>,
+    /// Bytes the sandbox may write.
+    #[serde(default)]
+    pub disk: Option<Disk>,
+    /// Seconds until the program is ended.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+}
+
+/// A bound on what the sandbox writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Most bytes.
+    pub bytes: u64,
+    /// How it is enforced.
+    pub by: DiskBy,
+}
+
+/// Ways to bound a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskBy {
+    /// By the kernel: project quota or a file system of that size (host root).
+    Kernel,
+    /// In memory, gone at stop.
+    Tmpfs,
+    /// The keeper looks several times a second and freezes the sandbox.
+    Watched,
+}
+
+/// What happens when the program ends by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum Restart {
+    /// The sandbox ends too.
+    #[default]
+    No,
+    /// Started anew after a failure, at most `max` times in a row where given.
+    OnFailure {
+        /// Most restarts in a row.
+        max: Option<u32>,
+    },
+    /// Always started anew.
+    Always,
+}
+
+/// Where the program's standard streams lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stdio {
+    /// Standard input.
+    pub stdin: Stream,
+    /// Standard output.
+    pub stdout: Stream,
+    /// Standard error.
+    pub stderr: Stream,
+    /// Size of the terminal, where one of them is one.
+    #[serde(default)]
+    pub size: Option<WindowSize>,
+}
+
+/// Where one stream leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Nothing: reads end at once, writes vanish.
+    Null,
+    /// The descriptor the client sent along, in the order stdin, stdout, stderr.
+    Passed,
+    /// The keeper's log.
+    Captured,
+    /// A terminal of the sandbox's own, held by the keeper.
+    Terminal,
+}
+
+/// Rows and columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters a line.
+    pub columns: u16,
+}
+
+impl Stdio {
+    /// All three streams lead to `stream`.
+    pub fn all(stream: Stream) -> Stdio {
+        Stdio { stdin: stream, stdout: stream, stderr: stream, size: None }
+    }
+
+    /// The three streams in the order of their descriptors.
+    pub fn streams(&self) -> [Stream; 3] {
+        [self.stdin, self.stdout, self.stderr]
+    }
+
+    /// How many descriptors the client sends along.
+    pub fn passed(&self) -> usize {
+        self.streams().iter().filter(|stream| **stream == Stream::Passed).count()
+    }
+
+    /// Whether any stream is a terminal.
+    pub fn has_terminal(&self) -> bool {
+        self.streams().contains(&Stream::Terminal)
+    }
+}
+
+impl Workspace {
+    /// The directory, if there is one.
+    pub fn path(&self) -> Option<&PathBuf> {
+        match self {
+            Workspace::None => None,
+            Workspace::Rw { path } | Workspace::Ro { path } => Some(path),
+        }
+    }
+}
