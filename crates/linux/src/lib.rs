@@ -7,12 +7,16 @@
 //! | [`mount`] | trees, overlays, masks, pivot |
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
+//! | [`signal`] | signals as a descriptor |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
 //! | [`net`] | the sealed network namespace |
 //! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
 //! | [`cgroup`], [`disk`] | how much it may use |
 //! | [`probe`] | what this kernel allows |
-#![expect(unsafe_code, reason = "this is the crate that talks to the kernel; every block names its invariant")]
+#![expect(
+    unsafe_code,
+    reason = "this is the crate that talks to the kernel; every block names its invariant"
+)]
 
 pub mod caps;
 pub mod cgroup;
@@ -26,5 +30,6 @@ pub mod net;
 pub mod probe;
 pub mod pty;
 pub mod seccomp;
+pub mod signal;
 pub mod spawn;
 pub mod tty;
