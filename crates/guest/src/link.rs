@@ -1,6 +1,6 @@
 //! Frames and descriptors to and from the keeper.
 
-use airlock_linux::fd;
+use airlock_linux::{fd, spawn::GUEST_LINK};
 use airlock_protocol::{
     frame::{Decoder, Frame},
     guest::{FromGuest, ToGuest},
@@ -10,9 +10,6 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
-
-/// The number the link has when this program starts.
-const LINK: i32 = 3;
 
 /// The stream to the keeper.
 pub(crate) struct Link {
@@ -29,7 +26,7 @@ pub(crate) struct Asked {
 
 impl Link {
     pub(crate) fn inherit() -> io::Result<Link> {
-        let socket = fd::inherited(LINK)?;
+        let socket = fd::inherited(GUEST_LINK)?;
         Ok(Link { socket, decoder: Decoder::default(), descriptors: VecDeque::new() })
     }
 

@@ -153,6 +153,61 @@ impl Report {
     }
 }
 
+/// Becomes a user: groups while still root, the user last. Where the kernel forbids setting groups (a single id is
+/// mapped), having none to set is fine.
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    // SAFETY: pointer and length are of one live slice.
+    let done = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    let refused = io::Error::last_os_error();
+    if done < 0 && !(groups.is_empty() && refused.raw_os_error() == Some(libc::EPERM)) {
+        return Err(refused);
+    }
+    // SAFETY: changes only this process's ids.
+    if unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    if unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Becomes the guest: descriptor 3 is its link, its standard streams are the sandbox's `/dev/null`, everything else
+/// closes. Returns only on failure.
+pub fn execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Error {
+    let Err(err) = try_execute_guest(guest, link);
+    err
+}
+
+fn try_execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Result<std::convert::Infallible> {
+    let guest = rustix::io::fcntl_dupfd_cloexec(guest, 10)?;
+    let link = rustix::io::fcntl_dupfd_cloexec(link, 10)?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    for target in 0..3 {
+        duplicate_onto(null.as_fd(), target)?;
+    }
+    duplicate_onto(link.as_fd(), GUEST_LINK)?;
+    fd::close_on_exec_from(GUEST_LINK + 1)?;
+    let (arguments, environment) = ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
+    let (guest, empty) = (guest.as_raw_fd(), c"".as_ptr());
+    // SAFETY: NUL-terminated strings and null-terminated arrays that outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            guest,
+            empty,
+            arguments.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    Err(io::Error::last_os_error())
+}
+
+/// The number under which the guest finds its link.
+pub const GUEST_LINK: i32 = 3;
+
 /// Turns a wait status into a report; `None` for a mere continuation.
 pub fn report_of(status: WaitStatus) -> Option<Report> {
     status
@@ -261,7 +316,7 @@ fn prepare(program: &Program) -> Result<(), (Step, io::Error)> {
         let limit = rustix::process::Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).map_err(at(Step::Limit))?;
     }
-    become_user(program).map_err(|err| (Step::User, err))?;
+    become_user(program.uid, program.gid, &program.groups).map_err(|err| (Step::User, err))?;
     rustix::process::chdir(program.workdir.as_c_str()).map_err(at(Step::Workdir))?;
     signal::reset_for_program();
     Ok(())
@@ -287,26 +342,6 @@ fn duplicate_onto(stream: BorrowedFd<'_>, target: i32) -> io::Result<()> {
     } else {
         Ok(())
     }
-}
-
-/// The order matters: groups while still root, the user last.
-fn become_user(program: &Program) -> io::Result<()> {
-    let groups = program.groups.as_ptr();
-    // SAFETY: pointer and length are of one live vector. `setgroups` is refused where only one id is mapped.
-    let done = unsafe { libc::syscall(libc::SYS_setgroups, program.groups.len(), groups) };
-    let refused = io::Error::last_os_error();
-    if done < 0 && !(program.groups.is_empty() && refused.raw_os_error() == Some(libc::EPERM)) {
-        return Err(refused);
-    }
-    // SAFETY: changes only this process's ids.
-    if unsafe { libc::syscall(libc::SYS_setresgid, program.gid, program.gid, program.gid) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    if unsafe { libc::syscall(libc::SYS_setresuid, program.uid, program.uid, program.uid) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// Tries the files in turn, as `execvp` does; returns only with why none could be executed.
