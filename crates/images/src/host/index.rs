@@ -261,7 +261,10 @@ mod tests {
             homes: paths.clone(),
             trees: paths.clone(),
             plain: paths.clone(),
-            mounts: paths.iter().map(|at| Mount { at: at.clone(), is_local: times.0 % 2 == 0 }).collect(),
+            mounts: paths
+                .iter()
+                .map(|at| Mount { at: at.clone(), is_local: times.0.is_multiple_of(2) })
+                .collect(),
             covered: paths.clone(),
             watched: paths.iter().enumerate().map(stamp).collect(),
             hidden: paths.iter().enumerate().map(hidden).collect(),

@@ -114,7 +114,8 @@ impl Host {
         homes.into_iter().filter(is_owned).map(|(home, _)| home).collect()
     }
 
-    fn times(&self, path: &Path) -> Option<super::index::Times> {
+    /// How a watched directory looks now.
+    pub(super) fn times(&self, path: &Path) -> Option<super::index::Times> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
         let mask = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::MTIME;
         rustix::fs::statx(&self.root, path, flags, mask).ok().map(|stat| times(&stat))

@@ -44,8 +44,8 @@ pub(super) struct Scan<'a> {
     reader: &'a Reader,
     rules: &'a Rules,
     progress: &'a mut dyn FnMut(Progress),
-    /// When it began, in seconds since 1970.
-    began: i64,
+    /// When it began, in seconds since 1970; tells which directories are too fresh to be trusted later.
+    pub(super) began: i64,
     seen: u64,
     /// The directory that is being read.
     at: PathBuf,
