@@ -151,12 +151,14 @@ impl Client {
         self.outgoing.len()
     }
 
-    /// Sends as much of the queue as goes without waiting.
+    /// Sends as much of the queue as goes without waiting. A keeper that is gone is noticed when reading, after what
+    /// it still had to say.
     pub fn flush(&mut self) -> Result<(), Error> {
         while !self.outgoing.is_empty() {
             match fd::send_with_fds(self.socket.as_fd(), &self.outgoing, &[]) {
                 Ok(sent) => drop(self.outgoing.drain(..sent.min(self.outgoing.len()))),
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(err) if is_gone(&err) => self.outgoing.clear(),
                 Err(err) => tolerate(err)?,
             }
         }
@@ -198,6 +200,7 @@ impl Client {
                     return self.flush_all();
                 }
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(err) if is_gone(&err) => return Ok(()),
                 Err(err) => tolerate(err)?,
             }
         }
@@ -232,11 +235,14 @@ fn count(fds: &[BorrowedFd<'_>]) -> u8 {
     u8::try_from(fds.len()).unwrap_or(u8::MAX)
 }
 
-/// A peer that is gone is no failure of the connection: what it sent before can still be read.
+fn is_gone(err: &io::Error) -> bool {
+    matches!(err.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 fn tolerate(err: io::Error) -> Result<(), Error> {
     match err.kind() {
         io::ErrorKind::Interrupted => Ok(()),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Err(Error::Closed),
+        _ if is_gone(&err) => Err(Error::Closed),
         _ => Err(Error::Io(err)),
     }
 }
@@ -287,6 +293,7 @@ mod tests {
         keeper.write_all(&frame(&Reply::Done)).unwrap();
         drop(keeper);
 
+        client.send(&Request::Get, &[]).unwrap();
         assert_eq!(client.receive().unwrap(), Received::Reply(Reply::Done));
         assert!(matches!(client.receive(), Err(Error::Closed)));
     }
