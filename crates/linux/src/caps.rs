@@ -1,8 +1,8 @@
 //! Capabilities: which powers of root a program inside holds, and how a process gives up the others for good.
 //!
-//! The person's `--cap-add` and `--cap-drop` become a [`CapSet`] once, before anything starts; whatever could never work, or
-//! would reach past the wall, is refused there with the reason. The sandbox's first process then calls [`limit_to`] in its own
-//! user namespace.
+//! The person's `--cap-add` and `--cap-drop` become a [`CapSet`] once, before anything starts; whatever could
+//! never work, or would reach past the wall, is refused there with the reason. The sandbox's first process then
+//! calls [`limit_to`] in its own user namespace.
 //!
 //! ```
 //! use airlock_linux::caps::CapSet;
@@ -109,8 +109,9 @@ impl CapSet {
     /// No capability at all.
     pub const EMPTY: CapSet = CapSet(0);
 
-    /// What a program inside holds unless asked otherwise: Docker's default without NET_RAW (packet sockets, SO_MARK) and
-    /// MKNOD (without effect in a user namespace). These are exactly the rows of the table below that say `Usual`.
+    /// What a program inside holds unless asked otherwise: Docker's default without NET_RAW (packet sockets,
+    /// SO_MARK) and MKNOD (without effect in a user namespace). These are exactly the rows of the table below
+    /// that say `Usual`.
     pub const DEFAULT: CapSet = CapSet(usual());
 
     /// The capability of this name, with or without `CAP_`, in any case.
@@ -124,8 +125,9 @@ impl CapSet {
             .ok_or_else(|| UnknownCap { name: name.to_owned() })
     }
 
-    /// [`CapSet::DEFAULT`] less `drop`, then with `add`, as Docker reads the two lists: `ALL` in `drop` empties the set first, and
-    /// a capability that stands in both is held. Dropping one that is not held is fine: the person has what was asked for.
+    /// [`CapSet::DEFAULT`] less `drop`, then with `add`, as Docker reads the two lists: `ALL` in `drop` empties
+    /// the set first, and a capability that stands in both is held. Dropping one that is not held is fine: the
+    /// person has what was asked for.
     pub fn adjust(add: &[String], drop: &[String]) -> Result<CapSet, Refused> {
         let mut set = CapSet::DEFAULT;
         for name in drop {
@@ -170,8 +172,9 @@ impl CapSet {
     }
 }
 
-/// Gives up every capability outside `set` for this thread and all it will ever start: bounding, permitted and effective are
-/// `set`, inheritable and ambient are empty. System calls only, so it may run between fork and exec.
+/// Gives up every capability outside `set` for this thread and all it will ever start: bounding, permitted and
+/// effective are `set`, inheritable and ambient are empty. System calls only, so it may run between fork and
+/// exec.
 ///
 /// The caller is uid 0 of a user namespace in which it holds CAP_SETPCAP and everything in `set`.
 pub fn limit_to(set: CapSet) -> io::Result<()> {
@@ -234,8 +237,8 @@ enum Add {
     Usual,
     /// Not held by default; works in a user namespace, so it may be asked for.
     OnRequest,
-    /// The kernel asks for it in the host's first user namespace (or in one that belongs to the keeper) only, so holding it
-    /// inside would change nothing; the text says so for the person.
+    /// The kernel asks for it in the host's first user namespace (or in one that belongs to the keeper) only,
+    /// so holding it inside would change nothing; the text says so for the person.
     HostOnly(&'static str),
     /// Something else than the capability serves: why not, and what to do.
     Never(&'static str, &'static str),
@@ -263,12 +266,13 @@ const fn never(name: &'static str, why: &'static str, fix: &'static str) -> Know
     Known { name, add: Add::Never(why, fix) }
 }
 
-/// Every capability by its number (include/uapi/linux/capability.h). "capable" below is the kernel's check against the first
-/// user namespace, "ns_capable" the one against the namespace that owns the thing touched.
+/// Every capability by its number (include/uapi/linux/capability.h). "capable" below is the kernel's check
+/// against the first user namespace, "ns_capable" the one against the namespace that owns the thing touched.
 const KNOWN: [Known; 41] = [
     usual_cap("CAP_CHOWN"),
     usual_cap("CAP_DAC_OVERRIDE"),
-    // ns_capable towards files whose owner is mapped. open_by_handle_at stays refused by the filter all the same.
+    // ns_capable towards files whose owner is mapped. open_by_handle_at stays refused by the filter all the
+    // same.
     on_request("CAP_DAC_READ_SEARCH"),
     usual_cap("CAP_FOWNER"),
     usual_cap("CAP_FSETID"),
@@ -278,8 +282,8 @@ const KNOWN: [Known; 41] = [
     usual_cap("CAP_SETPCAP"),
     // ioctl FS_IOC_SETFLAGS: capable.
     host_only("CAP_LINUX_IMMUTABLE", "immutable and append-only files can only be made by the host's root"),
-    // Without effect towards a network namespace of the keeper (low ports are opened by its sysctl), but held by default in
-    // Docker, and commonly added after --cap-drop ALL.
+    // Without effect towards a network namespace of the keeper (low ports are opened by its sysctl), but held
+    // by default in Docker, and commonly added after --cap-drop ALL.
     usual_cap("CAP_NET_BIND_SERVICE"),
     Known { name: "CAP_NET_BROADCAST", add: Add::Unused },
     never("CAP_NET_ADMIN", "routes and packet rules are part of the wall", OTHER_WAY_IN),
@@ -294,7 +298,8 @@ const KNOWN: [Known; 41] = [
     // ns_capable. With it the program can also trace the guest, which holds nothing worth taking.
     on_request("CAP_SYS_PTRACE"),
     host_only("CAP_SYS_PACCT", "process accounting is the host's"),
-    // ns_capable for mounts, and more calls of the filter open with it; the landlock fence has to be left out then.
+    // ns_capable for mounts, and more calls of the filter open with it; the landlock fence has to be left out
+    // then.
     on_request("CAP_SYS_ADMIN"),
     // reboot: ns_capable towards the owner of the PID namespace, which is the keeper's.
     never(
@@ -302,7 +307,8 @@ const KNOWN: [Known; 41] = [
         "the sandbox is not the program's to reboot",
         "use airlock stop or airlock restart",
     ),
-    // Affinity of other users' processes: ns_capable; also opens the memory policy calls. Higher priority: capable.
+    // Affinity of other users' processes: ns_capable; also opens the memory policy calls. Higher priority:
+    // capable.
     on_request("CAP_SYS_NICE"),
     // Raising a hard limit: capable.
     never("CAP_SYS_RESOURCE", "limits cannot be raised from inside", RAISE_OUTSIDE),

@@ -1,9 +1,10 @@
-//! Landlock as a second fence: whatever a program reaches, by whichever descriptor or mistake of ours, it can open nothing outside
-//! its own root directory.
+//! Landlock as a second fence: whatever a program reaches, by whichever descriptor or mistake of ours, it can
+//! open nothing outside its own root directory.
 //!
-//! The first fence is the mount namespace, which simply does not contain the host's files. This one holds for descriptors: a
-//! directory that leaked in from the host opens nothing, and a file of the host that was given as stdin for reading cannot be
-//! opened again for writing through `/proc/self/fd/0`. It also keeps signals and abstract Unix sockets inside (Linux 6.12).
+//! The first fence is the mount namespace, which simply does not contain the host's files. This one holds for
+//! descriptors: a directory that leaked in from the host opens nothing, and a file of the host that was given
+//! as stdin for reading cannot be opened again for writing through `/proc/self/fd/0`. It also keeps signals and
+//! abstract Unix sockets inside (Linux 6.12).
 //!
 //! ```no_run
 //! use std::os::fd::AsFd;
@@ -16,13 +17,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Landlock forbids every change of mounts to those behind the fence. A sandbox with CAP_SYS_ADMIN or `nested`, which are there
-//! to mount, must do without the fence; the caller decides.
+//! Landlock forbids every change of mounts to those behind the fence. A sandbox with CAP_SYS_ADMIN or `nested`,
+//! which are there to mount, must do without the fence; the caller decides.
 //!
-//! What the fence does not hold: changing the mode, owner, times or attributes of a file through an open descriptor.
+//! What the fence does not hold: changing the mode, owner, times or attributes of a file through an open
+//! descriptor.
 //!
-//! The three system calls are made here directly and not by the landlock crate: it probes the kernel again and allocates at each
-//! use, and this runs between fork and exec.
+//! The three system calls are made here directly and not by the landlock crate: it probes the kernel again and
+//! allocates at each use, and this runs between fork and exec.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -46,8 +48,8 @@ pub enum Applied {
         /// The version of landlock.
         abi: u32,
     },
-    /// The kernel has no landlock, has it switched off, or has the first version, in which no file can be moved to
-    /// another directory.
+    /// The kernel has no landlock, has it switched off, or has the first version, in which no file can be moved
+    /// to another directory.
     Unavailable,
 }
 
@@ -85,9 +87,10 @@ impl Fence {
         if self.abi < FIRST_USABLE { Applied::Unavailable } else { Applied::Enforced { abi: self.abi } }
     }
 
-    /// Puts the calling thread and all it will ever start behind the fence, for good: everything beneath `root` stays as it
-    /// is, files and devices of `extra` can be opened again in the way they are open now, and nothing else can be opened, executed, made,
-    /// moved or removed. Pipes and sockets in `extra` need no rule; a directory there gets none.
+    /// Puts the calling thread and all it will ever start behind the fence, for good: everything beneath `root`
+    /// stays as it is, files and devices of `extra` can be opened again in the way they are open now (read-only
+    /// ones can be executed too), and nothing else can be opened, executed, made, moved or removed. Pipes and
+    /// sockets in `extra` need no rule; a directory there gets none.
     ///
     /// no_new_privs must be set. System calls only.
     pub fn restrict(&self, root: BorrowedFd<'_>, extra: &[BorrowedFd<'_>]) -> Result<Applied, RestrictError> {
@@ -118,7 +121,8 @@ impl Fence {
             4..6 => 16,
             6.. => 24,
         };
-        // SAFETY: the kernel reads the first `size` bytes of the attributes, which are no longer than the struct.
+        // SAFETY: the kernel reads the first `size` bytes of the attributes, which are no longer than the
+        // struct.
         let fd = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0 as c_uint)
         };
@@ -135,6 +139,7 @@ const FIRST_USABLE: u32 = 2;
 const VERSION: c_long = 1; // LANDLOCK_CREATE_RULESET_VERSION
 const PATH_BENEATH: c_int = 1; // LANDLOCK_RULE_PATH_BENEATH
 const LOG_SUBDOMAINS_OFF: c_long = 4; // LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
+const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const TRUNCATE: u64 = 1 << 14;
@@ -157,8 +162,8 @@ struct PathBeneath {
     parent: c_int,
 }
 
-/// Every kind of file access that this version knows, newest last: moving between directories, truncating, ioctl on
-/// devices, connecting to a Unix socket by its path.
+/// Every kind of file access that this version knows, newest last: moving between directories, truncating,
+/// ioctl on devices, connecting to a Unix socket by its path.
 fn file_access(abi: u32) -> u64 {
     let kinds = match abi {
         ..2 => 13,
@@ -174,13 +179,15 @@ fn scope(abi: u32) -> u64 {
     if abi < 6 { 0 } else { SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL }
 }
 
-/// The access that a descriptor already gives. A directory gives none: a rule on it would open all that lies beneath.
+/// The access that a descriptor already gives. What can be read can be executed: a copy could be as well, and
+/// the guest may be given by a descriptor. A directory gives none: a rule on it would open all that lies
+/// beneath.
 fn open_access(fd: BorrowedFd<'_>) -> u64 {
     let (Ok(flags), Ok(stat)) = (rustix::fs::fcntl_getfl(fd), rustix::fs::fstat(fd)) else { return 0 };
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || flags.contains(OFlags::PATH) {
         return 0;
     }
-    let (read, write) = (READ_FILE | IOCTL_DEVICE, WRITE_FILE | TRUNCATE | IOCTL_DEVICE);
+    let (read, write) = (READ_FILE | EXECUTE | IOCTL_DEVICE, WRITE_FILE | TRUNCATE | IOCTL_DEVICE);
     match flags & OFlags::RWMODE {
         OFlags::RDONLY => read,
         OFlags::WRONLY => write,
@@ -362,6 +369,22 @@ mod tests {
     }
 
     #[test]
+    fn a_program_outside_the_root_runs_only_if_its_descriptor_was_given() {
+        let host = tempfile::tempdir().unwrap();
+        fs::copy("/bin/true", host.path().join("guest")).unwrap();
+        let guest = File::open(host.path().join("guest")).unwrap();
+        let run = || Ok(trial::replace_by(&[&format!("/proc/self/fd/{}", guest.as_raw_fd())]));
+
+        let given = behind(Path::new("/usr"), &[guest.as_fd()], run);
+        let leaked = behind(Path::new("/usr"), &[], run);
+
+        if let (Some(given), Some(leaked)) = (given, leaked) {
+            assert_eq!(given, "");
+            assert!(leaked.starts_with("could not execute"), "{leaked}");
+        }
+    }
+
+    #[test]
     fn signals_reach_those_inside_and_nobody_else() {
         let outside = c_int::try_from(std::process::id()).unwrap();
 
@@ -375,6 +398,28 @@ mod tests {
         match (seen, Fence::prepare().abi) {
             (Some(seen), 6..) => assert_eq!(seen, "-1 Some(0)"),
             (Some(seen), _) => assert_eq!(seen, "0 Some(0)"),
+            (None, _) => {}
+        }
+    }
+
+    #[test]
+    fn abstract_sockets_connect_those_inside_and_nobody_else() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixStream};
+        let test = std::process::id();
+        let address = |side| SocketAddr::from_abstract_name(format!("airlock-fence-{side}-{test}")).unwrap();
+        let _outside = UnixListener::bind_addr(&address("outside")).unwrap();
+
+        let seen = behind(Path::new("/"), &[], || {
+            let _inside = UnixListener::bind_addr(&address("inside"))?;
+            Ok([address("outside"), address("inside")]
+                .map(|addr| kind(UnixStream::connect_addr(&addr)))
+                .join(" "))
+        });
+
+        match (seen, Fence::prepare().abi) {
+            (Some(seen), 6..) => assert_eq!(seen, "PermissionDenied works"),
+            (Some(seen), _) => assert_eq!(seen, "works works"),
             (None, _) => {}
         }
     }

@@ -99,7 +99,7 @@ impl Store {
             // No folder ever comes back under its id, so this link can only be a left-over.
             return Ok(std::fs::remove_file(link).is_ok());
         }
-        Ok(self.remove_unfinished(&holder)?)
+        self.remove_unfinished(&holder)
     }
 }
 

@@ -261,7 +261,7 @@ fn removal_copes_with_what_a_program_leaves_and_follows_no_link() {
     let closed = sandbox.disk().join("closed");
     fs::create_dir_all(closed.join("inner/.emptying-1")).unwrap();
     fs::write(closed.join("inner/.emptying-1/file"), "x").unwrap();
-    fs::set_permissions(closed.join("inner"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(closed.join("inner"), Permissions::from_mode(0o0)).unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o500)).unwrap();
 
     let lock = sandbox.try_lock().unwrap().unwrap();

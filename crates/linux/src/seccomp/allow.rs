@@ -1,18 +1,20 @@
 //! The allow-list, as data. Every group says why it is there.
 //!
-//! Measured against Docker's default profile (github.com/moby/profiles, mid 2026) it is never wider. Narrower, always: io_uring, userfaultfd, bpf,
-//! perf_event_open, keyrings, modify_ldt, open_by_handle_at, quotas, the kernel log, changing the clock, vhangup, reboot, modules, raw
-//! I/O, the lsm_* calls, socket families other than four, terminal injection, and (without `nested`) user namespaces.
+//! It was compared with Docker's default profile (github.com/moby/profiles) and is nowhere wider, but for
+//! `nested`. Always narrower: io_uring, userfaultfd, bpf, perf_event_open, keyrings, modify_ldt, open_by_handle_at, quotas, the
+//! kernel log, changing the clock, vhangup, reboot, modules, raw I/O, the lsm_* calls, socket families other
+//! than four, terminal injection, and (without `nested`) user namespaces.
 //!
-//! What is in none of the lists is answered with ENOSYS, as a kernel without the call would: libraries fall back quietly.
+//! What is in none of the lists is answered with ENOSYS, as a kernel without the call would: libraries fall
+//! back quietly.
 
 use libc::{c_int, c_long};
 
 use super::{Nested, Relax, SetId, number as nr};
 use crate::caps::Cap;
 
-/// What the kernel is to do with one call. Arguments are compared by their low 32 bits: the kernel itself looks at no more of any
-/// argument that is tested here, so whatever stands above them can neither help nor hurt.
+/// What the kernel is to do with one call. Arguments are compared by their low 32 bits: of every argument
+/// that is tested here the kernel itself ignores the bits above them, or refuses the call if any is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Runs.
@@ -29,8 +31,8 @@ pub(super) enum Verdict {
     NoneOf { arg: u8, values: &'static [u32] },
 }
 
-/// A group of calls that are allowed under one condition, and answered with EPERM where it does not hold, so that programs say
-/// "operation not permitted" and not "not implemented".
+/// A group of calls that are allowed under one condition, and answered with EPERM where it does not hold, so
+/// that programs say "operation not permitted" and not "not implemented".
 pub(super) struct Group {
     pub(super) when: When,
     pub(super) calls: &'static [c_long],
@@ -75,8 +77,8 @@ pub(super) const GROUPS: &[Group] = &[
         // Without fanotify_init there is nothing to mark; allowed as in Docker for groups passed in.
         libc::SYS_fanotify_mark,
     ]),
-    // The old asynchronous I/O: databases use it. io_uring, its successor, is not here: too many holes, and seccomp cannot
-    // look at what it is asked to do.
+    // The old asynchronous I/O: databases use it. io_uring, its successor, is not here: too many holes, and
+    // seccomp cannot look at what it is asked to do.
     always(&[
         libc::SYS_io_setup, libc::SYS_io_destroy, libc::SYS_io_submit, libc::SYS_io_cancel, libc::SYS_io_getevents,
         nr::IO_PGETEVENTS,
@@ -181,7 +183,8 @@ pub(super) const GROUPS: &[Group] = &[
         when: When::Holds(Cap::SYS_NICE),
         calls: &[libc::SYS_get_mempolicy, libc::SYS_set_mempolicy, libc::SYS_mbind, nr::SET_MEMPOLICY_HOME_NODE],
     },
-    // Mounts and namespaces other than user namespaces (unshare and clone are checked below): Docker's condition.
+    // Mounts and namespaces other than user namespaces (unshare and clone are checked below): Docker's
+    // condition.
     Group {
         when: When::HoldsOrNested(Cap::SYS_ADMIN),
         calls: &[
@@ -194,8 +197,8 @@ pub(super) const GROUPS: &[Group] = &[
     Group { when: When::Nested, calls: &[libc::SYS_pivot_root, nr::OPEN_TREE_ATTR] },
 ];
 
-/// Calls of the host's root, which the kernel would answer with EPERM as well, and two that a program may expect to be
-/// refused (bpf, perf_event_open). No capability opens them here.
+/// Calls of the host's root, which the kernel would answer with EPERM as well, and two that a program may
+/// expect to be refused (bpf, perf_event_open). No capability opens them here.
 #[rustfmt::skip] // a table: many short names to a line
 pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_acct, libc::SYS_adjtimex, libc::SYS_bpf, libc::SYS_clock_adjtime, libc::SYS_clock_settime,
@@ -209,7 +212,8 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_iopl,
 ];
 
-/// Every flag of clone that makes a namespace. CLONE_NEWTIME is not among them: clone reads those bits as the exit signal.
+/// Every flag of clone that makes a namespace. CLONE_NEWTIME is not among them: clone reads those bits as the
+/// exit signal.
 const NEW_NAMESPACE: u32 = 0x0002_0000 // CLONE_NEWNS
     | 0x0200_0000 // CLONE_NEWCGROUP
     | 0x0400_0000 // CLONE_NEWUTS
@@ -222,20 +226,22 @@ const NEW_USER: u32 = 0x1000_0000; // CLONE_NEWUSER
 /// The setuid and setgid bits of a mode.
 const SET_ID: u32 = 0o6000;
 
-/// Unix sockets, the two families the wall looks at, and netlink (read by every resolver and runtime; the kernel asks for
-/// powers over the network namespace before it changes anything). VSOCK would pass by the wall; ALG, PACKET and the
-/// dozens of others are unused and a favourite way into the kernel.
+/// Unix sockets, the two families the wall looks at, and netlink (read by every resolver and runtime; the
+/// kernel asks for powers over the network namespace before it changes anything). VSOCK would pass by the wall;
+/// ALG, PACKET and the dozens of others are unused and a favourite way into the kernel.
 const FAMILIES: &[u32] =
     &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32, libc::AF_NETLINK as u32];
 
-/// Typing into a terminal (TIOCSTI), pasting into a console (TIOCLINUX), changing the line discipline (TIOCSETD: loads
-/// modules, and every discipline but the first had holes).
+/// Typing into a terminal (TIOCSTI), pasting into a console (TIOCLINUX), changing the line discipline
+/// (TIOCSETD: loads modules, and every discipline but the first had holes).
 const TERMINAL: &[u32] = &[0x5412, 0x541C, 0x5423];
 
-/// PER_LINUX, PER_LINUX32, each with and without UNAME26, and the question. No READ_IMPLIES_EXEC, no ADDR_NO_RANDOMIZE.
+/// PER_LINUX, PER_LINUX32, each with and without UNAME26, and the question. No READ_IMPLIES_EXEC, no
+/// ADDR_NO_RANDOMIZE.
 const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
 
-/// Calls that are decided by an argument or by more than one condition. They come after [`GROUPS`] and [`REFUSED`].
+/// Calls that are decided by an argument or by more than one condition. They come after [`GROUPS`] and
+/// [`REFUSED`].
 pub(super) fn checked(relax: &Relax) -> impl Iterator<Item = (c_long, Verdict)> {
     let families = Verdict::OneOf { arg: 0, values: FAMILIES, errno: libc::EAFNOSUPPORT };
     let always = [
@@ -266,8 +272,8 @@ fn namespaces(relax: &Relax) -> [(c_long, Verdict); 3] {
     [(libc::SYS_clone, clone), (libc::SYS_unshare, unshare), (libc::SYS_clone3, clone3)]
 }
 
-/// Where set-id modes are refused, every call that can give a file a mode is checked. mkdir is not among them: the kernel
-/// ignores those bits there.
+/// Where set-id modes are refused, every call that can give a file a mode is checked. mkdir is not among them:
+/// the kernel ignores those bits there.
 fn modes(set_id: SetId) -> impl Iterator<Item = (c_long, Verdict)> {
     let mode = |arg| Verdict::NoBits { arg, mask: SET_ID };
     let create = |flags, mode| Verdict::NoBitsIfCreating { flags, mode, mask: SET_ID };

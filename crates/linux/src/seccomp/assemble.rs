@@ -1,8 +1,9 @@
 //! Turns verdicts by number into a program for the kernel's classic BPF.
 //!
-//! A binary search over runs of equal verdicts: about eight comparisons for any call. Arguments are loaded only behind the
-//! search, in the calls that need it, so the kernel can prove for all the others that they are always allowed and answers
-//! them from a bitmap without running the program at all (seccomp_cache_prepare, Linux 5.11).
+//! A binary search over runs of equal verdicts: about eight comparisons for any call. Arguments are loaded only
+//! behind the search, in the calls that need it, so the kernel can prove for all the others that they are
+//! always allowed and answers them from a bitmap without running the program at all (seccomp_cache_prepare,
+//! Linux 5.11).
 
 use libc::{c_int, c_long, sock_filter};
 
@@ -39,9 +40,10 @@ pub(super) const CREATES: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIR
 
 /// The whole program.
 ///
-/// Calls of another architecture (i386 through `int 0x80` or a 32-bit program, 32-bit ARM) end the process with SIGSYS: their
-/// numbers mean other calls, and a program that got ENOSYS from its own exit would run on into nowhere. x32 calls have the
-/// native architecture and bit 30 in the number, so they lie beyond the table: ENOSYS, as from a kernel without x32.
+/// Calls of another architecture (i386 through `int 0x80` or a 32-bit program, 32-bit ARM) end the process with
+/// SIGSYS: their numbers mean other calls, and a program that got ENOSYS from its own exit would run on into
+/// nowhere. x32 calls have the native architecture and bit 30 in the number, so they lie beyond the table:
+/// ENOSYS, as from a kernel without x32.
 pub(super) fn assemble(table: &Table) -> Vec<sock_filter> {
     let mut program = Vec::with_capacity(512);
     program.push(plain(LOAD, ARCH));
@@ -77,8 +79,8 @@ fn runs(table: &Table) -> Vec<Run> {
     runs
 }
 
-/// Code that finds the verdict of the number in the accumulator. Every jump in it is relative and forward, so code can be put in
-/// front of it afterwards.
+/// Code that finds the verdict of the number in the accumulator. Every jump in it is relative and forward, so
+/// code can be put in front of it afterwards.
 fn search(program: &mut Vec<sock_filter>, runs: &[Run]) {
     let (lower, upper) = runs.split_at(runs.len() / 2);
     match (lower, upper) {
@@ -93,7 +95,8 @@ fn search(program: &mut Vec<sock_filter>, runs: &[Run]) {
     }
 }
 
-/// Puts a comparison in front of what starts at `at`: numbers from `start` on skip all that follows it up to the end.
+/// Puts a comparison in front of what starts at `at`: numbers from `start` on skip all that follows it up to
+/// the end.
 fn skip_lower(program: &mut Vec<sock_filter>, at: usize, start: u32) {
     let distance = program.len().saturating_sub(at);
     // A conditional jump reaches 255 instructions, a plain one everywhere.
@@ -106,7 +109,8 @@ fn skip_lower(program: &mut Vec<sock_filter>, at: usize, start: u32) {
     }
 }
 
-/// Code that returns the verdict. The kernel refuses a program in which any path runs past the end, so each form returns on all.
+/// Code that returns the verdict. The kernel refuses a program in which any path runs past the end, so each
+/// form returns on all.
 fn decide(program: &mut Vec<sock_filter>, verdict: Verdict) {
     let denied = plain(RETURN, fail(libc::EPERM));
     let allowed = plain(RETURN, ALLOW);

@@ -1,8 +1,8 @@
 //! The system call filter: which calls a program may make of the kernel.
 //!
-//! The list is data in `allow.rs`, its comments say why each group is there. [`Filter::compile`] turns it into a program for the
-//! kernel in the keeper, before anything is forked; [`Filter::install`] is one system call and the last thing that
-//! happens before the guest is executed.
+//! The list is data in `allow.rs`, its comments say why each group is there. [`Filter::compile`] turns it into
+//! a program for the kernel in the keeper, before anything is forked; [`Filter::install`] is one system call
+//! and the last thing that happens before the guest is executed.
 //!
 //! ```no_run
 //! use airlock_linux::caps::CapSet;
@@ -14,9 +14,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The program is assembled here and not by a crate: the crates test one call after the other, which makes the last ones in the
-//! list slow and takes longer to compile than a whole step of the start may. It is a pure function of the list, and a
-//! test interprets the result for every number.
+//! The program is assembled here and not by a crate: the crates test one call after the other, which makes the
+//! last ones in the list slow and takes longer to compile than a whole step of the start may. It is a pure
+//! function of the list, and a test interprets the result for every number.
 
 mod allow;
 mod assemble;
@@ -47,12 +47,17 @@ pub struct Relax {
 pub enum Nested {
     /// No new user namespaces, so no new powers.
     No,
-    /// User and all other namespaces, mounts and pivot_root work; a large part of the kernel is within reach then.
+    /// User and all other namespaces, mounts and pivot_root work; a large part of the kernel is within reach
+    /// then.
     Yes,
 }
 
-/// Whether files may be given setuid and setgid modes. Where a host directory is writable from inside, they would carry the
-/// powers of their owner back to the host.
+/// Whether files may be given setuid and setgid modes. Where a host directory is writable from inside, they
+/// would carry the powers of their owner back to the host.
+///
+/// This holds for system calls. Who may also mount (CAP_SYS_ADMIN, [`Nested::Yes`]) can have the kernel copy a
+/// set-id file there through an overlay of his own; such a sandbox should have no writable directory of the
+/// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetId {
     /// chmod and creating a file with such a mode fail with EPERM, openat2 with ENOSYS.
@@ -67,19 +72,21 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Compiles the filter. A call that is not in the list fails with ENOSYS, one of another architecture (i386, x32, 32-bit ARM) never
-    /// reaches the kernel: i386 and ARM end the process with SIGSYS, x32 fails with ENOSYS.
+    /// Compiles the filter. A call that is not in the list fails with ENOSYS, one of another architecture
+    /// (i386, x32, 32-bit ARM) never reaches the kernel: i386 and ARM end the process with SIGSYS, x32 fails
+    /// with ENOSYS.
     #[must_use]
     pub fn compile(relax: &Relax) -> Filter {
         Filter { program: assemble::assemble(&verdicts(relax)) }
     }
 
-    /// Puts the calling thread and all it will ever start under the filter, for good. One system call, so it may run between fork
-    /// and exec. no_new_privs must be set; EACCES says that it is not.
+    /// Puts the calling thread and all it will ever start under the filter, for good. One system call, so it
+    /// may run between fork and exec. no_new_privs must be set; EACCES says that it is not.
     pub fn install(&self) -> io::Result<()> {
         let len = u16::try_from(self.program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let program = libc::sock_fprog { len, filter: self.program.as_ptr().cast_mut() };
-        // SAFETY: the kernel reads `len` instructions at `filter`, which `self` owns for the whole call, and writes nothing.
+        // SAFETY: the kernel reads `len` instructions at `filter`, which `self` owns for the whole call, and
+        // writes nothing.
         let result =
             unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -130,7 +137,8 @@ mod tests {
         calls.map(|(call, [a, b, c, d, e])| {
             let outcome = trial::in_child(|| {
                 seal(relax)?;
-                // SAFETY: the trials below pass either numbers or pointers to strings that live as long as the test.
+                // SAFETY: the trials below pass either numbers or pointers to strings that live as long as the
+                // test.
                 let result = unsafe { libc::syscall(call, a, b, c, d, e) };
                 Ok((if result < 0 { io::Error::last_os_error().raw_os_error().unwrap() } else { 0 })
                     .to_string())
@@ -159,6 +167,34 @@ mod tests {
         for call in allow::GROUPS.iter().flat_map(|group| group.calls).chain(allow::REFUSED).chain(&checked) {
             assert!(seen.insert(*call), "call {call} is in the list twice");
             assert!(assemble::index(*call).is_some(), "call {call} does not fit the table");
+        }
+    }
+
+    #[test]
+    fn what_dockers_default_refuses_is_refused() {
+        #[rustfmt::skip]
+        let calls = [
+            libc::SYS_acct, libc::SYS_add_key, libc::SYS_bpf, libc::SYS_clock_settime, libc::SYS_clone3,
+            libc::SYS_delete_module, libc::SYS_fanotify_init, libc::SYS_finit_module, libc::SYS_get_mempolicy,
+            libc::SYS_init_module, libc::SYS_kcmp, libc::SYS_kexec_load, libc::SYS_keyctl, libc::SYS_lookup_dcookie,
+            libc::SYS_mbind, libc::SYS_migrate_pages, libc::SYS_mount, libc::SYS_move_pages, libc::SYS_nfsservctl,
+            libc::SYS_open_by_handle_at, libc::SYS_perf_event_open, libc::SYS_pivot_root, libc::SYS_quotactl,
+            libc::SYS_reboot, libc::SYS_request_key, libc::SYS_set_mempolicy, libc::SYS_setdomainname,
+            libc::SYS_sethostname, libc::SYS_setns, libc::SYS_settimeofday, libc::SYS_swapoff, libc::SYS_swapon,
+            libc::SYS_syslog, libc::SYS_umount2, libc::SYS_unshare, libc::SYS_userfaultfd, libc::SYS_vhangup,
+            number::KEXEC_FILE_LOAD, number::PIDFD_GETFD, number::PROCESS_MADVISE, number::SET_MEMPOLICY_HOME_NODE,
+            425, 426, 427, // io_uring
+            428, 429, 430, 431, 432, 433, 442, // the mount calls that work on descriptors
+            443, // quotactl_fd
+            459, 460, 461, // lsm_*
+            467, 468, 469, // open_tree_attr, file_getattr, file_setattr
+            470, 471, 472, 473, // newer than this list
+        ];
+        let table = verdicts(&STRICT);
+
+        for call in calls {
+            let verdict = table[assemble::index(call).unwrap()];
+            assert!(matches!(verdict, Verdict::Errno(_)), "call {call}: {verdict:?}");
         }
     }
 
@@ -349,7 +385,7 @@ mod tests {
         let calls = [
             (libc::SYS_fchmodat, [at, address(&old), 0o4755, 0, 0]),
             (libc::SYS_fchmod, [1, 0o2755, 0, 0, 0]),
-            (libc::SYS_fchmodat2, [at, address(&old), 0o6755, 0, 0]),
+            (number::FCHMODAT2, [at, address(&old), 0o6755, 0, 0]),
             (libc::SYS_openat, [at, address(&new), create, 0o4755, 0]),
             (libc::SYS_openat, [at, address(&tree), tmpfile, 0o4755, 0]),
             (libc::SYS_mknodat, [at, address(&node), 0o102_755, 0, 0]),
@@ -413,9 +449,10 @@ mod tests {
                       s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); e = select.epoll(); e.register(s)\n\
                       c = socket.create_connection(s.getsockname()); assert e.poll()\n\
                       assert subprocess.run(['/bin/sh', '-c', 'exit 7']).returncode == 7\n\
+                      socket.send_fds(a, [b'x'], [1]); assert len(socket.recv_fds(b, 1, 1)[1]) == 1\n\
                       m, t = os.openpty(); assert os.isatty(t)\n\
                       pid = os.fork()\n\
-                      if pid == 0: os.setsid(); os._exit(5)\n\
+                      if pid == 0: os.login_tty(t); os.nice(1); os._exit(5)\n\
                       assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5; print('fine')";
 
         let quiet = program(&STRICT, &["/bin/true"]);
@@ -425,6 +462,30 @@ mod tests {
         assert!(quiet.status.success(), "{}", quiet.output);
         assert_eq!((piped.output.as_str(), piped.status.code()), ("1000 999 998 3\n", Some(0)));
         assert_eq!((scripted.output.as_str(), scripted.status.code()), ("fine\n", Some(0)));
+    }
+
+    #[test]
+    fn the_whole_seal_in_its_order_lets_a_program_run() {
+        let fence = crate::fence::Fence::prepare();
+        let filter = Filter::compile(&STRICT);
+        let text = "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
+                    unshare -U true 2>&1; mount -t tmpfs x /mnt 2>/dev/null || echo no mount";
+
+        let seen = trial::in_own_user_namespace(|| {
+            let root = std::fs::File::open("/")?;
+            crate::caps::limit_to(CapSet::DEFAULT)?;
+            rustix::thread::set_no_new_privs(true)?;
+            fence.restrict(std::os::fd::AsFd::as_fd(&root), &[]).map_err(io::Error::other)?;
+            filter.install()?;
+            Ok(trial::replace_by(&["/bin/sh", "-c", text]))
+        });
+
+        let held = CapSet::DEFAULT.bits();
+        let wanted = format!(
+            "CapEff:\t{held:016x}\nCapBnd:\t{held:016x}\nNoNewPrivs:\t1\nSeccomp:\t2\n\
+             unshare: unshare failed: Operation not permitted\nno mount\n"
+        );
+        assert_eq!(seen.unwrap_or_else(|| wanted.clone()), wanted);
     }
 
     #[test]

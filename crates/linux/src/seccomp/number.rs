@@ -1,4 +1,5 @@
-//! Numbers of newer calls that the libc crate does not name on every platform. From 424 on they are the same everywhere.
+//! Numbers of newer calls that the libc crate does not name on every platform. From 424 on they are the same
+//! everywhere.
 
 use libc::c_long;
 

@@ -15,7 +15,8 @@ pub(crate) struct Outcome {
 /// Runs `work` in a forked child and collects the text it returns, or the output of the program it turned into.
 pub(crate) fn in_child(work: impl FnOnce() -> io::Result<String>) -> Outcome {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-    // SAFETY: the C library makes its allocator usable in the child; the child takes no lock of the test harness.
+    // SAFETY: the C library makes its allocator usable in the child; the child takes no lock of the test
+    // harness.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork: {}", io::Error::last_os_error());
     if pid == 0 {
@@ -31,7 +32,8 @@ pub(crate) fn in_child(work: impl FnOnce() -> io::Result<String>) -> Outcome {
     Outcome { status: ExitStatus::from_raw(status), output }
 }
 
-/// Runs `work` as uid 0 of a new user namespace; `None` where the host does not allow that (a failure if the tests are strict).
+/// Runs `work` as uid 0 of a new user namespace; `None` where the host does not allow that (a failure if the
+/// tests are strict).
 pub(crate) fn in_own_user_namespace(work: impl FnOnce() -> io::Result<String>) -> Option<String> {
     const REFUSED: &str = "no user namespace: ";
     let uid = rustix::process::getuid().as_raw();
@@ -59,7 +61,8 @@ pub(crate) fn replace_by(words: &[&str]) -> String {
     let words: Vec<CString> = words.iter().map(|word| CString::new(*word).unwrap()).collect();
     let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    // SAFETY: both are strings that end in NUL, in an array that ends in a null pointer, and they live until the call returns.
+    // SAFETY: both are strings that end in NUL, in an array that ends in a null pointer, and they live until
+    // the call returns.
     unsafe { libc::execv(words[0].as_ptr(), pointers.as_ptr()) };
     format!("could not execute {words:?}: {}", io::Error::last_os_error())
 }
