@@ -6,6 +6,7 @@
 //! - [`keeper`]: the process that owns one sandbox
 
 pub mod backend;
+pub mod keeper;
 pub mod plan;
 pub mod store;
 

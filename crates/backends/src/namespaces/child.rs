@@ -64,7 +64,7 @@ fn build_and_become(
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     enter_inner(plan)?;
-    sealing.seal.apply()?;
+    sealing.seal.apply(&guest)?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
     seal::execute(guest, link)

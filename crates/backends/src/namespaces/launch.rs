@@ -81,7 +81,7 @@ fn trees(plan: &Plan, init: &Child) -> Result<Vec<OwnedFd>, Failed> {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted.as_fd())?);
         }
-        trees.push(mapped_tree(CWD, &tree.host, shifted.as_fd())?);
+        trees.push(mapped_tree(CWD, &tree.source, shifted.as_fd())?);
     }
     for bind in &plan.binds {
         let (user, group) = (plan.user.uid, plan.user.gid);

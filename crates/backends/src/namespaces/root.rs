@@ -6,7 +6,7 @@ use airlock_engine::{
     Plan,
     plan::{Bind, places::Kind},
 };
-use airlock_images::host::{Hide, Tree};
+use airlock_images::host::{Hide, Mask, Tree};
 use airlock_linux::mount::{self, Access, Depth, Overlay};
 use airlock_protocol::spec::DiskBy;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -123,20 +123,24 @@ impl Builder<'_> {
             if self.plan.caller.is_root() {
                 let layer = match &tree.hide {
                     Hide::Layer(_) => self.trees.pop_front(),
-                    Hide::Nothing => None,
+                    Hide::Nothing | Hide::Masks(_) => None,
                 };
                 let host = self.trees.pop_front().ok_or(io::ErrorKind::NotFound).during(&step)?;
                 self.writable_overlay(number, tree, layer, &host)?;
-            } else if tree.host == Path::new("/etc") {
-                self.user_overlay(tree, Some(number))?;
-            } else if let Hide::Layer(_) = tree.hide {
-                self.user_overlay(tree, None)?;
-            } else {
-                self.read_only_bind(tree)?;
+                continue;
+            }
+            match &tree.hide {
+                Hide::Masks(masks) => {
+                    self.read_only_bind(tree)?;
+                    self.cover_all(masks)?;
+                }
+                _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Some(number))?,
+                Hide::Layer(_) => self.user_overlay(tree, None)?,
+                Hide::Nothing => self.read_only_bind(tree)?,
             }
         }
-        self.cover_masked()?;
-        if self.plan.caller.is_root() { self.probe_write() } else { self.own_var_tmp() }
+        self.own_covered()?;
+        if self.plan.caller.is_root() { self.probe_write() } else { Ok(()) }
     }
 
     /// As host root: shifted lower layers, a plain upper one.
@@ -159,10 +163,10 @@ impl Builder<'_> {
     /// As an ordinary user: the host's directory below what hides parts of it.
     fn user_overlay(&self, tree: &Tree, upper: Option<usize>) -> Result<(), Failed> {
         let step = format!("show {}", tree.host.display());
-        let host = open_dir(CWD, &tree.host).during(&step)?;
+        let host = open_dir(CWD, &tree.source).during(&step)?;
         let layer = match &tree.hide {
             Hide::Layer(layer) => Some(open_dir(CWD, layer).during(&step)?),
-            Hide::Nothing => None,
+            Hide::Nothing | Hide::Masks(_) => None,
         };
         let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
         self.overlay(tree, &lower, upper)
@@ -196,43 +200,42 @@ impl Builder<'_> {
                 own_file(upper.as_fd(), name, text).during(&format!("write /etc/{name}"))?;
             }
         }
-        if tree.host == Path::new("/var") {
-            make_own(upper.as_fd(), "tmp", 0o1777)?;
-        }
         Ok((upper, work))
     }
 
     fn read_only_bind(&self, tree: &Tree) -> Result<(), Failed> {
         let step = format!("show {}", tree.host.display());
-        if mount::exists(self.root.as_fd(), tree.host.strip_prefix("/").unwrap_or(&tree.host)) && tree.host.components().count() > 2 {
-            // A mount below a directory that was bound with everything in it.
+        let below = tree.host.components().count() > 2;
+        if below && mount::open_beneath(self.root.as_fd(), &tree.host).is_ok_and(|place| is_mounted(&place)) {
+            // It came along with the directory above it.
             return Ok(());
         }
-        let bound = mount::clone_tree(CWD, &tree.host, Depth::Recursive).during(&step)?;
+        let bound = mount::clone_tree(CWD, &tree.source, Depth::Recursive).during(&step)?;
         mount::restrict(bound.as_fd(), Access::ReadOnly, Depth::Recursive).during(&step)?;
         let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
         mount::attach(bound.as_fd(), target.as_fd()).during(&step)
     }
 
-    /// Mounts below a recursive bind that are not the system's are covered.
-    fn cover_masked(&self) -> Result<(), Failed> {
-        if self.plan.caller.is_root() {
-            return Ok(());
-        }
-        for path in &self.plan.image.masked_mounts {
-            let Ok(target) = mount::open_beneath(self.root.as_fd(), path) else { continue };
-            system::cover(&target).during(&format!("hide {}", path.display()))?;
+    fn cover_all(&self, masks: &[Mask]) -> Result<(), Failed> {
+        for mask in masks {
+            let Ok(target) = mount::open_beneath(self.root.as_fd(), &mask.path) else { continue };
+            system::cover(&target).during(&format!("hide {}", mask.path.display()))?;
         }
         Ok(())
     }
 
-    /// An ordinary user's `/var` is read-only; its `tmp` is the sandbox's own.
-    fn own_var_tmp(&self) -> Result<(), Failed> {
-        let Ok(target) = mount::open_beneath(self.root.as_fd(), Path::new("/var/tmp")) else { return Ok(()) };
-        let own = make_own(self.disk.as_fd(), "vartmp", 0o1777)?;
-        let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during("show /var/tmp")?;
-        mount::restrict(tree.as_fd(), Access::ReadWrite, Depth::One).during("show /var/tmp")?;
-        mount::attach(tree.as_fd(), target.as_fd()).during("show /var/tmp")
+    /// Directories of the host that are there as places only, such as `/var/tmp`: the sandbox has its own.
+    fn own_covered(&self) -> Result<(), Failed> {
+        for path in &self.plan.image.covered {
+            let step = format!("make the sandbox's own {}", path.display());
+            let Ok(target) = mount::open_beneath(self.root.as_fd(), path) else { continue };
+            let name = path.display().to_string().replace('/', "-");
+            let own = make_own(self.disk.as_fd(), &format!("own{name}"), 0o1777)?;
+            let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(&step)?;
+            mount::restrict(tree.as_fd(), Access::ReadWrite, Depth::One).during(&step)?;
+            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
+        }
+        Ok(())
     }
 
     /// An overlay can mount and then refuse every write: found out here, not by the program.
@@ -312,6 +315,12 @@ impl Staging {
         mount::attach(tree.as_fd(), target.as_fd()).during("stage a tree")?;
         open_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")
     }
+}
+
+fn is_mounted(place: &OwnedFd) -> bool {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    rustix::fs::statx(place, "", flags, rustix::fs::StatxFlags::empty())
+        .is_ok_and(|stat| stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
 }
 
 fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {

@@ -4,7 +4,7 @@ use super::{During, Failed};
 use airlock_engine::Plan;
 use airlock_linux::{
     caps::{self, Cap, CapSet},
-    clone::{self},
+    clone,
     fd,
     fence::Fence,
     seccomp::{Filter, Nested, Relax},
@@ -12,7 +12,7 @@ use airlock_linux::{
 };
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 /// What was prepared before the fork.
@@ -32,18 +32,20 @@ impl Seal {
         Ok(Seal {
             caps: plan.caps,
             filter: Filter::compile(&relax),
-            fence: if mounts { None } else { Fence::prepare() },
+            fence: if mounts { None } else { Some(Fence::prepare()) },
             files: files.collect::<io::Result<_>>().during("keep the standard streams")?,
         })
     }
 
     /// From here on this process can do only what programs inside can.
-    pub(super) fn apply(&self) -> Result<(), Failed> {
+    /// The guest lies outside the new root, so the fence has to know it.
+    pub(super) fn apply(&self, guest: &OwnedFd) -> Result<(), Failed> {
         caps::limit_to(self.caps).during("drop capabilities")?;
         rustix::thread::set_no_new_privs(true).during("give up new privileges")?;
         if let Some(fence) = &self.fence {
             let root = std::fs::File::open("/").during("open the new root")?;
-            let files: Vec<BorrowedFd<'_>> = self.files.iter().map(AsFd::as_fd).collect();
+            let guest = std::fs::File::open(format!("/proc/self/fd/{}", guest.as_raw_fd())).during("open the guest")?;
+            let files: Vec<BorrowedFd<'_>> = self.files.iter().map(AsFd::as_fd).chain([guest.as_fd()]).collect();
             fence.restrict(root.as_fd(), &files).map_err(io::Error::other).during("raise the second fence")?;
         }
         self.filter.install().during("install the system call filter")

@@ -3,5 +3,8 @@
 //! | module | side |
 //! |---|---|
 //! | [`client`] | the command line: blocking, one thread, no runtime |
+//! | [`server`] | the keeper: accepts clients, serves each in a task of its own |
 
 pub mod client;
+mod connection;
+pub mod server;

@@ -35,6 +35,11 @@ pub(super) async fn write(link: Rc<AsyncFd<OwnedFd>>, mut queue: mpsc::Receiver<
 
 /// Hears the guest until it is gone or says something that makes no sense.
 pub(super) async fn read(link: Rc<AsyncFd<OwnedFd>>, keeper: Rc<Keeper>) {
+    hear(&link, &keeper).await;
+    keeper.programs.forget_all();
+}
+
+async fn hear(link: &AsyncFd<OwnedFd>, keeper: &Keeper) {
     let mut decoder = Decoder::default();
     let mut bytes = vec![0u8; 16 * 1024];
     loop {

@@ -22,8 +22,9 @@ mod watch;
 use crate::{
     backend::Launched,
     plan::{self, Bounds},
-    store::{Lock, Sandbox},
+    store::{Gone, Sandbox},
 };
+use airlock_images::host::{HostImage, View};
 use airlock_linux::cgroup::Group;
 use airlock_protocol::{
     control::{Exec, Refusal},
@@ -38,6 +39,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    io::{Interest, unix::AsyncFd},
     sync::{mpsc, watch as tokio_watch},
     task::JoinSet,
 };
@@ -59,8 +61,11 @@ pub struct Keeper {
     log: Rc<log::Log>,
     orders: mpsc::Sender<Order>,
     ended: tokio_watch::Sender<Option<Exit>>,
+    main: Cell<u32>,
     shifted: Cell<Option<(u32, u32)>>,
-    _lock: Lock,
+    view: View,
+    /// Keeps what the host image consists of on disk.
+    _image: HostImage,
 }
 
 /// What a client may want of the main program.
@@ -140,9 +145,30 @@ impl Keeper {
         exit.clone()
     }
 
-    /// Number of the main program, for signals.
+    /// Says that it has ended for good: whoever waits hears it now.
+    pub fn announce(&self, exit: Exit) {
+        self.ended.send_replace(Some(exit));
+    }
+
+    /// Takes a sandbox that does not stay out of sight.
+    pub fn retire(&self) -> Option<Gone> {
+        match self.sandbox.retire() {
+            Ok(gone) => Some(gone),
+            Err(err) => {
+                eprintln!("airlock keep: {}", plan::chain(&err));
+                None
+            }
+        }
+    }
+
+    /// Whether it stays when its program has ended.
+    pub fn stays(&self) -> bool {
+        self.spec.keep
+    }
+
+    /// Number of the main program, for signals; it changes with every restart.
     pub fn main_process(&self) -> u32 {
-        program::MAIN
+        self.main.get()
     }
 
     /// Where the main program's streams lead.
@@ -166,4 +192,10 @@ impl Keeper {
 
 fn gone() -> Refusal {
     plan::refusal(125, "this sandbox has just ended", None, None)
+}
+
+/// Has the runtime watch a descriptor, which must never wait.
+#[expect(deprecated, reason = "the danger is a type whose descriptor changes under the runtime; an OwnedFd's does not")]
+pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
 }

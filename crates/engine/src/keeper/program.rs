@@ -14,8 +14,8 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// The main program's number.
-pub(super) const MAIN: u32 = 1;
+/// The first number given to a program.
+const FIRST: u32 = 1;
 /// Most programs that may run at once on request; the main one among them.
 const MOST: usize = 256;
 
@@ -73,6 +73,13 @@ pub(super) struct Table {
     last: Cell<u32>,
     running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
+}
+
+impl Program {
+    /// Returns when everything it wrote has been read, or soon after it ended.
+    pub async fn output_read(&mut self) {
+        self.written.wait().await;
+    }
 }
 
 impl Keeper {
@@ -144,7 +151,7 @@ impl Table {
             let what = format!("{MOST} programs already run in this sandbox on request");
             return Err(plan::refusal(125, &what, None, Some("wait for one to end")));
         }
-        let process = self.last.get().wrapping_add(1).max(MAIN);
+        let process = self.last.get().wrapping_add(1).max(FIRST);
         self.last.set(process);
         let (sender, receiver) = mpsc::channel(16);
         running.insert(process, sender);

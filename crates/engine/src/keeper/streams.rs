@@ -1,6 +1,6 @@
 //! Where the standard streams of a program lead.
 
-use super::{Keeper, Tasks, log::Log, plan, terminal::Terminal};
+use super::{Keeper, Tasks, log::Log, plan, terminal::Terminal, watched};
 use airlock_linux::{fd, pty};
 use airlock_protocol::{
     control::Refusal,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::Interest,
     sync::watch,
 };
 
@@ -139,7 +139,7 @@ fn capture(keeper: &Keeper) -> io::Result<(OwnedFd, OwnedFd)> {
 fn pump(read: OwnedFd, output: Output, log: Rc<Log>, tasks: &mut Tasks) -> watch::Receiver<()> {
     let (alive, done) = watch::channel(());
     tasks.spawn_local(async move {
-        let Ok(read) = AsyncFd::with_interest(read, Interest::READABLE) else { return };
+        let Ok(read) = watched(read, Interest::READABLE) else { return };
         let mut bytes = vec![0u8; 64 * 1024];
         loop {
             let count = read.async_io(Interest::READABLE, |read| Ok(rustix::io::read(read, &mut bytes)?)).await;

@@ -1,6 +1,6 @@
 //! A terminal of the sandbox and who watches it.
 
-use super::{Tasks, log::Log};
+use super::{Tasks, log::Log, watched};
 use airlock_linux::pty;
 use airlock_protocol::{log::Output, spec::WindowSize};
 use std::{cell::RefCell, io, os::fd::OwnedFd, rc::Rc};
@@ -10,6 +10,7 @@ use tokio::{
 };
 
 /// The keeper's end of a terminal.
+#[derive(Debug)]
 pub struct Terminal {
     master: AsyncFd<OwnedFd>,
     viewers: RefCell<Vec<mpsc::Sender<Vec<u8>>>>,
@@ -22,7 +23,7 @@ impl Terminal {
         log: Rc<Log>,
         tasks: &mut Tasks,
     ) -> io::Result<(Rc<Terminal>, watch::Receiver<()>)> {
-        let master = AsyncFd::with_interest(master, Interest::READABLE | Interest::WRITABLE)?;
+        let master = watched(master, Interest::READABLE | Interest::WRITABLE)?;
         let terminal = Rc::new(Terminal { master, viewers: RefCell::default() });
         let (alive, done) = watch::channel(());
         let read = terminal.clone();

@@ -9,7 +9,7 @@ pub mod ids;
 pub mod places;
 
 use crate::store::Sandbox;
-use airlock_images::host::{self, HostImage};
+use airlock_images::host::{self, HostImage, View};
 use airlock_linux::{
     caps::CapSet,
     idmap::IdMap,
@@ -69,24 +69,23 @@ pub struct Plan {
 }
 
 /// Checks a spec against this host.
-pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller) -> Result<Plan, Refusal> {
+pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Result<Plan, Refusal> {
     if spec.command.first().is_none_or(String::is_empty) {
         return Err(refusal(125, "no command was given", None, Some("airlock run -- COMMAND")));
     }
-    let reader = caller.reader();
     let store = sandbox.store();
-    let image = host::open(&store.host(), &reader, &[store.home().to_owned()], &mut |_| {})
+    let image = host::open(&view(sandbox, &caller), &mut |_| {})
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
     let etc = etc_files(spec, &caller)?;
     let user = find_user(&spec.user, &etc)?;
     let ids = ids::map(&caller, sandbox.id(), &user)?;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
-        .map_err(|err| refusal(125, "these capabilities cannot be given", Some(&chain(&err)), err.fix()))?;
+        .map_err(|err| refusal(125, "these capabilities cannot be given", Some(&chain(&err)), Some(err.fix())))?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
         disk: sandbox.disk(),
-        guest: store.guest(),
+        guest: guest_file(sandbox, guest),
         command: spec.command.clone(),
         env: spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
         workdir: workdir(&spec.workdir)?,
@@ -106,10 +105,21 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller) -> Result<Plan, Ref
     })
 }
 
+/// Where this build's guest program lies in the state directory; other builds have theirs beside it.
+pub fn guest_file(sandbox: &Sandbox, guest: &[u8]) -> PathBuf {
+    sandbox.store().guest().join(format!("{}-{}", env!("CARGO_PKG_VERSION"), guest.len()))
+}
+
+/// The host as the caller may show it.
+pub fn view(sandbox: &Sandbox, caller: &Caller) -> View {
+    let store = sandbox.store();
+    View::of_this_host(store.host(), caller.reader(), vec![store.home().to_owned()])
+}
+
 /// Finds the user of a further program as the sandbox's own files name it.
 pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Refusal> {
     let file = |name: &str| etc.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text.as_str());
-    let found = host::etc::find_user(file("passwd"), file("group"), text).map_err(|err| {
+    let found = host::users::find_user(file("passwd"), file("group"), text).map_err(|err| {
         refusal(125, "this user cannot be taken", Some(&chain(&err)), Some("--user takes NAME, UID or UID:GID"))
     })?;
     Ok(User { uid: found.uid, gid: found.gid, groups: found.groups })
@@ -147,11 +157,12 @@ pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, Stri
         std::fs::read_to_string(path)
             .map_err(|err| refusal(125, &format!("could not read {path}"), Some(&err.to_string()), None))
     };
-    let (passwd, group) = (etc::passwd(&read("/etc/passwd")?), etc::group(&read("/etc/group")?));
+    let passwd = etc::passwd(&read("/etc/passwd")?, None);
+    let group = etc::group(&read("/etc/group")?, &passwd, None);
     let mut files = vec![
         ("hosts", etc::hosts(&spec.hostname)),
         ("hostname", etc::hostname(&spec.hostname)),
-        ("resolv.conf", etc::resolv_conf()),
+        ("resolv.conf", etc::resolv_conf(None)),
     ];
     if caller.is_root() {
         files.push(("shadow", etc::shadow(&passwd)));

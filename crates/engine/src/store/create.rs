@@ -68,6 +68,7 @@ impl Store {
             restarts: 0,
             limits: Vec::new(),
             id_map: Vec::new(),
+            group_map: Vec::new(),
             note: None,
             cgroups: Vec::new(),
         })

@@ -67,9 +67,9 @@ impl Store {
     pub fn sweep(&self) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         for gone in self.retired()? {
-            match super::remove_tree(&gone) {
+            match super::Gone::at(gone).delete() {
                 Ok(()) => swept.removed += 1,
-                Err(source) => swept.failed.push(Error::Remove { path: gone, source }),
+                Err(err) => swept.failed.push(err),
             }
         }
         for id in self.ids()? {

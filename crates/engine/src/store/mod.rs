@@ -28,7 +28,7 @@ mod sandbox;
 mod words;
 
 pub use list::{Entry, Swept};
-pub use remove::{Blocked, disk_usage, remove_tree};
+pub use remove::{Blocked, Gone, disk_usage, remove_tree};
 pub use sandbox::{ControlPath, Lock, Sandbox};
 pub use words::generate_name;
 

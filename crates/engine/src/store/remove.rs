@@ -5,13 +5,18 @@
 //! moved to the top and emptied there.
 
 use super::{Error, Lock, Sandbox, failed};
+use airlock_linux::{
+    clone::{self, Namespaces, Side},
+    idmap::{Extent, IdMap, Writer},
+};
+use airlock_protocol::state::{IdExtent, State};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat},
     io::Errno,
 };
 use std::{
     ffi::{CStr, CString},
-    io,
+    io::{self, Read as _, Write as _},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -42,12 +47,17 @@ impl Sandbox {
     /// The lock is held to the end, so nothing can start it meanwhile. What cannot be deleted stays out of sight
     /// under `sandboxes/.gone-<id>` for the next [`super::Store::sweep`].
     pub fn remove(self, lock: Lock) -> Result<(), Error> {
-        self.free_name()?;
-        let gone = self.folder().with_file_name(format!(".gone-{}", self.id()));
-        std::fs::rename(self.folder(), &gone).map_err(failed("retire", self.folder()))?;
-        let removed = remove_tree(&gone);
+        let removed = self.retire().and_then(Gone::delete);
         drop(lock);
-        removed.map_err(|source| Error::Remove { path: gone, source })
+        removed
+    }
+
+    /// Takes the sandbox out of sight and frees its name: cheap. Its files go with [`Gone::delete`].
+    pub fn retire(&self) -> Result<Gone, Error> {
+        self.free_name()?;
+        let path = self.folder().with_file_name(format!(".gone-{}", self.id()));
+        std::fs::rename(self.folder(), &path).map_err(failed("retire", self.folder()))?;
+        Ok(Gone { path })
     }
 
     /// Frees the name that points here. A sandbox that was never finished does not know its own: look for it.
@@ -68,6 +78,67 @@ impl Sandbox {
             _ => Ok(()),
         }
     }
+}
+
+/// A sandbox that is no longer listed and whose files are still there.
+#[derive(Debug)]
+pub struct Gone {
+    path: PathBuf,
+}
+
+impl Gone {
+    /// One found again by its path.
+    pub(super) fn at(path: PathBuf) -> Gone {
+        Gone { path }
+    }
+
+    /// Deletes its files. Those of the sandbox's own ids are deleted by a process that has these ids, which needs the
+    /// calling process to have one thread.
+    pub fn delete(self) -> Result<(), Error> {
+        let removed = match remove_tree(&self.path) {
+            Err(Blocked::Foreign { name }) => match self.ids() {
+                Some(ids) => remove_with(&self.path, &ids),
+                None => Err(Blocked::Foreign { name }),
+            },
+            other => other,
+        };
+        removed.map_err(|source| Error::Remove { path: self.path, source })
+    }
+
+    fn ids(&self) -> Option<IdMap> {
+        let text = std::fs::read(self.path.join("state.json")).ok()?;
+        let state: State = serde_json::from_slice(&text).ok()?;
+        let extents = |extents: &[IdExtent]| -> Vec<Extent> {
+            let extent = |e: &IdExtent| Extent { inside: e.inside, outside: e.outside, count: e.count };
+            extents.iter().map(extent).collect()
+        };
+        let (users, groups) = (extents(&state.id_map), extents(&state.group_map));
+        (users.len() > 1).then_some(IdMap { users, groups, writer: Writer::Programs })
+    }
+}
+
+/// Deletes a tree from inside a user namespace with the sandbox's ids; the top directory itself is the caller's.
+fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
+    let io = |source: io::Error| Blocked::Io { name: path.display().to_string(), source };
+    let (mut wait, mut go) = io::pipe().map_err(io)?;
+    let child = match clone::fork(Namespaces::USER, None).map_err(io)? {
+        Side::Parent(child) => child,
+        Side::Child => {
+            drop(go);
+            let told = wait.read_exact(&mut [0u8; 1]).is_ok();
+            let emptied = told && remove_tree(&path.join("disk")).is_ok();
+            clone::exit_now(i32::from(!emptied));
+        }
+    };
+    drop(wait);
+    let mapped = ids.write(child.pid).map_err(|err| io(io::Error::other(err)));
+    if mapped.is_ok() {
+        let _ = go.write_all(b"g");
+    }
+    drop(go);
+    child.wait().map_err(io)?;
+    mapped?;
+    remove_tree(path)
 }
 
 /// Deletes the directory `path` and everything below it. Done already if it is not there.
