@@ -49,7 +49,9 @@ impl Within {
         match (self, c) {
             (_, '\x1b') => (Within::Escape, false),
             (Within::Text, '\u{9b}') | (Within::Escape, '[') => (Within::Control, false),
-            (Within::Text, '\u{9d}' | '\u{90}') | (Within::Escape, ']' | 'P' | 'X' | '^' | '_') => (Within::String, false),
+            (Within::Text, '\u{9d}' | '\u{90}') | (Within::Escape, ']' | 'P' | 'X' | '^' | '_') => {
+                (Within::String, false)
+            }
             (Within::Text, _) => (Within::Text, true),
             (_, '\n') => (Within::Text, true),
             (Within::Escape, ' '..='/') => (Within::Escape, false),

@@ -65,7 +65,10 @@ pub(crate) fn parse_file(text: &str) -> Result<Vec<EnvWord>, BadLine> {
 fn search_path(host: &str) -> String {
     let exists = |dir: &&str| {
         let plain = !dir.split('/').any(|part| part == ".." || part == ".");
-        plain && INSIDE.iter().any(|top| dir.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+        plain
+            && INSIDE
+                .iter()
+                .any(|top| dir.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     };
     let mut path: Vec<&str> = Vec::new();
     for dir in host.split(':').filter(exists).chain(DEFAULT_PATH.split(':')) {

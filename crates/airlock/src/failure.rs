@@ -130,7 +130,9 @@ mod tests {
 
     #[test]
     fn an_error_is_what_why_and_fix() {
-        let failure = Failure::new("this sandbox cannot be sealed").why("user namespaces are off").fix("airlock doctor");
+        let failure = Failure::new("this sandbox cannot be sealed")
+            .why("user namespaces are off")
+            .fix("airlock doctor");
         assert_eq!(
             failure.to_string(),
             "error: this sandbox cannot be sealed\n  why:  user namespaces are off\n  fix:  airlock doctor\n"

@@ -93,14 +93,18 @@ fn kind_of(fd: BorrowedFd<'_>, name: &str) -> Result<Kind, Failure> {
     if tty::is_terminal(fd) {
         return Ok(Kind::Terminal);
     }
-    let checked = fd::check_stream(fd).map_err(|err| Failure::because(format!("could not look at our {name}"), &err))?;
+    let checked = fd::check_stream(fd)
+        .map_err(|err| Failure::because(format!("could not look at our {name}"), &err))?;
     let what = match checked {
         Ok(()) => return Ok(Kind::Bytes),
         Err(Unfit::Directory) => "a directory, and the program could reach this host's files through it",
-        Err(Unfit::PathOnly) => "a path and no bytes, and the program could reach this host's files through it",
+        Err(Unfit::PathOnly) => {
+            "a path and no bytes, and the program could reach this host's files through it"
+        }
         Err(Unfit::BlockDevice) => "a disk, and the program could read or overwrite it whole",
     };
-    let refusal = Failure::new(format!("our {name} cannot be passed into a sandbox")).why(format!("it is {what}"));
+    let refusal =
+        Failure::new(format!("our {name} cannot be passed into a sandbox")).why(format!("it is {what}"));
     Err(refusal.fix(format!("redirect {name} to a file, a pipe or /dev/null")))
 }
 
@@ -111,8 +115,12 @@ mod tests {
     #[test]
     fn pipes_stay_pipes_and_terminals_become_the_sandboxs_own() {
         let stdio = foreground([Kind::Bytes, Kind::Terminal, Kind::Bytes], UNSEEN);
-        let expected =
-            Stdio { stdin: Stream::Passed, stdout: Stream::Terminal, stderr: Stream::Passed, size: Some(UNSEEN) };
+        let expected = Stdio {
+            stdin: Stream::Passed,
+            stdout: Stream::Terminal,
+            stderr: Stream::Passed,
+            size: Some(UNSEEN),
+        };
         assert_eq!(stdio, expected);
         assert_eq!(foreground([Kind::Bytes; 3], UNSEEN), Stdio::all(Stream::Passed));
     }

@@ -3,7 +3,7 @@
 mod run;
 pub(crate) mod values;
 
-pub(crate) use run::{Detach, ExecArgs, RunArgs, WorkspaceMode};
+pub(crate) use run::{ExecArgs, RunArgs, WorkspaceMode};
 
 use clap::{Args, Parser, Subcommand};
 use std::time::Duration;
@@ -247,7 +247,8 @@ mod tests {
 
     #[test]
     fn what_follows_the_program_belongs_to_it() {
-        let cli = Cli::try_parse_from(["airlock", "run", "--name", "x", "ls", "-l", "--all", "--name"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["airlock", "run", "--name", "x", "ls", "-l", "--all", "--name"]).unwrap();
         let Some(Verb::Run(run)) = cli.verb else { panic!("not run") };
         assert_eq!(run.command, ["ls", "-l", "--all", "--name"]);
         let cli = Cli::try_parse_from(["airlock", "exec", "-it", "web", "sh", "-c", "true"]).unwrap();

@@ -28,7 +28,8 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// `90`, `90s`, `1.5m`, `5m`, `1h`, `2d`, `500ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("{text:?} is not a time: write seconds, or a number with ms, s, m, h or d such as 5m");
+    let invalid =
+        || format!("{text:?} is not a time: write seconds, or a number with ms, s, m, h or d such as 5m");
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let millis: u64 = match unit {
@@ -78,7 +79,8 @@ pub(crate) fn restart(text: &str) -> Result<Restart, String> {
 /// `SRC:DST`, `SRC:DST:ro`, `SRC:DST:rw`. A relative source is meant from the current directory.
 pub(crate) fn mount(text: &str) -> Result<Mount, String> {
     let mut parts = text.split(':');
-    let (Some(source), Some(target), mode, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+    let (Some(source), Some(target), mode, None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err("write SRC:DST or SRC:DST:ro".to_owned());
     };
     let read_only = match mode {
@@ -137,7 +139,8 @@ pub(crate) fn capability(text: &str) -> Result<String, String> {
 
 /// A signal's name or number.
 pub(crate) fn signal(text: &str) -> Result<i32, String> {
-    airlock_linux::signal::parse(text).ok_or_else(|| format!("{text:?} is not a signal: write TERM, HUP, 15 …"))
+    airlock_linux::signal::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a signal: write TERM, HUP, 15 …"))
 }
 
 /// A time, or an age counted back from now.
@@ -145,7 +148,8 @@ pub(crate) fn since(text: &str) -> Result<jiff::Timestamp, String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Ok(time);
     }
-    let age = duration(text).map_err(|_| format!("{text:?} is neither a time (2026-01-31T12:00:00Z) nor an age (5m)"))?;
+    let age = duration(text)
+        .map_err(|_| format!("{text:?} is neither a time (2026-01-31T12:00:00Z) nor an age (5m)"))?;
     let age = jiff::SignedDuration::try_from(age).map_err(|err| err.to_string())?;
     jiff::Timestamp::now().checked_sub(age).map_err(|err| err.to_string())
 }

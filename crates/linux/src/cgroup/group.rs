@@ -177,8 +177,8 @@ impl Group {
     }
 
     /// One descriptor per version 1 group. A single-threaded child that writes the byte `0` into each has moved itself there at
-    /// almost no cost; the right to do so is the opener's, so it works from inside a user namespace too.
-    /// The descriptors close on exec.
+    /// almost no cost. It should do so first of all: before it changes ids (older kernels look at the writer's) and before it makes
+    /// a control group namespace (whose root is then the sandbox's own group). The descriptors close on exec.
     ///
     /// # Errors
     /// [`Error::Set`] if one cannot be opened.

@@ -426,6 +426,68 @@ fn a_delegated_version_2_group_is_emptied_into_a_leaf_before_controllers_are_han
     fs::remove_dir(&base).unwrap();
 }
 
+/// `struct clone_args`, linux/sched.h.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pointers: [u64; 3],
+    exit_signal: u64,
+    stack: [u64; 5],
+    cgroup: u64,
+}
+
+#[test]
+fn a_child_can_be_born_in_a_version_2_group() {
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let Some((layout, _)) = v2_alone() else { return };
+    let group =
+        Group::create(&layout, &fresh_id("born"), &Limits::default(), &[Controller::Freezer]).unwrap();
+    let cgroup = u64::try_from(group.clone_into_fd().unwrap().as_raw_fd()).unwrap();
+    let args = CloneArgs { flags: CLONE_INTO_CGROUP, exit_signal: 17, cgroup, ..CloneArgs::default() };
+
+    // SAFETY: like fork; the child below makes only the pause call until it is killed.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
+    while pid == 0 {
+        // SAFETY: waits for a signal, nothing else.
+        unsafe { libc::pause() };
+    }
+
+    let listed = fs::read_to_string(group.paths()[0].join("cgroup.procs")).unwrap();
+    assert_eq!(listed.trim(), pid.to_string());
+    group.kill_all().unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap();
+    group.remove().unwrap();
+}
+
+#[test]
+fn an_ordinary_user_in_a_delegated_version_2_group_is_bound() {
+    let Some((layout, mount)) = v2_alone() else { return };
+    if layout.can(Controller::Pids).is_err() {
+        return skip("pids is not on version 2");
+    }
+    let base = mount.join(fresh_id("given"));
+    fs::write(mount.join("cgroup.subtree_control"), "+pids").unwrap();
+    fs::create_dir(&base).unwrap();
+    for name in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        std::os::unix::fs::chown(base.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let mut command = stage_command("ordinary");
+    let mut child = command.env("AIRLOCK_TEST_ID", fresh_id("in")).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    fs::write(base.join("cgroup.procs"), child.id().to_string()).unwrap();
+
+    go(&mut child);
+    let outcome = child.wait_with_output().unwrap();
+
+    let said = String::from_utf8_lossy(&outcome.stdout);
+    assert!(said.contains("outcome forked "), "{said}");
+    let count = said.split_once("outcome forked ").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0;
+    assert!(count.parse::<usize>().unwrap() < 5, "{said}");
+    let _ = fs::remove_dir(base.join("airlock-keeper"));
+    fs::remove_dir(&base).unwrap();
+}
+
 /// Answers as inside a delegated scope.
 struct InScope;
 

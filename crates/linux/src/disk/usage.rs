@@ -32,6 +32,9 @@ pub struct Usage {
     pub bytes: u64,
     /// Files, directories and everything else with an inode.
     pub inodes: u64,
+    /// Directories that could not be read, so that what is in them is not counted. Ids of a sandbox that are not the caller's
+    /// can close them: then walk from inside the user namespace that owns the ids, or take any as a sign of hiding.
+    pub unread: u64,
 }
 
 /// What a file system has.
@@ -65,7 +68,8 @@ pub fn usage(dir: &Path) -> io::Result<Usage> {
                 let below = walk.enter(dir)?;
                 levels.push(below);
             }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(Errno::ACCESS) => walk.usage.unread = walk.usage.unread.saturating_add(1),
             Err(other) => return Err(other.into()),
         }
         if levels.len() > DEPTH {
