@@ -11,7 +11,7 @@ use super::{
     index::{Index, homes_of_people},
     layer, mounts,
     mounts::Mount,
-    scan::times,
+    scan::{now, times},
     secrets,
 };
 use rustix::{
@@ -48,12 +48,19 @@ pub(super) enum Drift {
     None,
     /// Something changed below `/etc`.
     Etc,
+    /// Nothing that shows, but programs have had time to leave new files where they keep their own.
+    Aged,
     /// Something changed elsewhere.
     All,
 }
 
 /// The names shown at the top of the root, `lib*` besides.
 const TOPS: &[&[u8]] = &[b"usr", b"etc", b"bin", b"sbin", b"opt", b"var"];
+
+/// So many seconds after the last scan a start scans again what packages do not own.
+const AGED_AFTER: i64 = 600;
+/// Unless it has more entries than these (about 0.2 s); it is then left to the re-check in the background.
+const MOST_TO_WAIT_FOR: u64 = 50_000;
 
 impl Host {
     /// Looks at the host of `view`.
@@ -90,7 +97,8 @@ impl Host {
             }
             drift = Drift::Etc;
         }
-        drift
+        let is_young = (0..AGED_AFTER).contains(&now().saturating_sub(index.looked));
+        if is_young || index.entries > MOST_TO_WAIT_FOR { drift } else { Drift::Aged }
     }
 
     /// Home directories of people in the shown directories: those that belong to whom passwd says.
