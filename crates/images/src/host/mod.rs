@@ -4,7 +4,8 @@
 //! This module decides what is shown; mounting it is done elsewhere. Hidden are: what others may not read on the host (for
 //! [`Reader::User`]: of that, what this user could), a list of credential files, sockets, pipes and devices, people's home
 //! directories, and what the caller names. A full scan is made once per host; its result is a layer of overlay whiteouts
-//! on disk that every start uses after a quick look, and that [`recheck`] renews in the background.
+//! on disk that every start uses after a quick look, and that [`recheck`] renews in the background. What becomes private
+//! on the host while a sandbox runs is hidden from the sandboxes that start after the next re-check, not from that one.
 //!
 //! ```no_run
 //! use airlock_images::host::{Hide, Reader, View, open, recheck};
@@ -72,7 +73,8 @@ pub struct View {
     pub cache: PathBuf,
     /// For whom.
     pub reader: Reader,
-    /// Absolute paths that are hidden besides, such as `$AIRLOCK_HOME`.
+    /// Absolute paths that are hidden besides, such as `$AIRLOCK_HOME`. Always the same for one cache: others mean another
+    /// scan.
     pub hidden: Vec<PathBuf>,
 }
 
@@ -90,7 +92,8 @@ pub struct Tree {
 /// How the hidden entries of a tree are kept out of sight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hide {
-    /// There are none.
+    /// There are none. For [`Reader::User`] only said of the package manager's directories: elsewhere a socket that is made
+    /// later must not be reachable, so there an empty layer makes an overlay of it.
     Nothing,
     /// By an overlay with this directory above the host's: `lowerdir=<layer>:<source>`. Its directories have the owners
     /// and modes of the host's ([`Reader::Root`]; idmap it as the source) or belong to the user ([`Reader::User`]).
@@ -233,7 +236,7 @@ pub fn open(view: &View, progress: &mut dyn FnMut(Progress)) -> Result<HostImage
     let drift = old.as_ref().map_or(Drift::All, |old| host.compare(&old.index));
     let index = match (&old, drift) {
         (Some(old), Drift::Etc) => scan_part(view, &host, Part::Etc, &old.index, progress)?,
-        (Some(old), Drift::Aged) => scan_part(view, &host, Part::NotPackaged, &old.index, progress)?,
+        (Some(old), Drift::NotPackaged) => scan_part(view, &host, Part::NotPackaged, &old.index, progress)?,
         (Some(_), Drift::None | Drift::All) | (None, _) => scan_all(view, &host, progress)?,
     };
     let (generation, _) = publish(view, &host, &writer, old, index)?;
@@ -315,6 +318,10 @@ fn scan_part(
         index.checked = began;
     }
     merge(&mut index, scan.found, part);
+    if matches!(view.reader, Reader::User { .. }) {
+        // A socket that a program makes later can be reached through a bind but not through an overlay.
+        index.plain.retain(|tree| !Part::NotPackaged.has(tree));
+    }
     Ok(index)
 }
 

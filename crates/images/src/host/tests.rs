@@ -84,7 +84,7 @@ impl Place {
             stamp.seen = host.times(&stamp.path);
         }
         writer.refresh(&generation, &index).unwrap();
-        assert_eq!(host.compare(&index), if by < 600 { Drift::None } else { Drift::Aged });
+        assert_eq!(host.compare(&index), if by < 600 { Drift::None } else { Drift::NotPackaged });
     }
 
     /// Starts this test program again, in one of the roles of `in_another_process`.
@@ -153,13 +153,16 @@ fn what_others_may_not_read_is_whited_out_for_root() {
     }
     let place = Place::new();
     place.file("var/lib/airlock/state.json", 0o644);
+    place.file("var/people/ann/diary", 0o644);
+    fs::write(place.path("etc/passwd"), "ann:x:1000:1000::/var/people/ann:/bin/sh\n").unwrap();
+    std::os::unix::fs::chown(place.path("var/people/ann"), Some(1000), Some(1000)).unwrap();
 
     let image = place.open();
 
     let hosts: Vec<_> = image.trees.iter().map(|tree| tree.host.to_str().unwrap()).collect();
     assert_eq!(hosts, ["/etc", "/usr", "/var"]);
     assert_eq!(whiteouts(layer_of(&image, "/etc")), ["app/password", "pip.conf", "shadow"]);
-    let var = ["lib/airlock", "lib/app/private", "lib/app/socket", "log/app.log"];
+    let var = ["lib/airlock", "lib/app/private", "lib/app/socket", "log/app.log", "people/ann"];
     assert_eq!(whiteouts(layer_of(&image, "/var")), var);
     assert_eq!(image.trees[1].hide, Hide::Nothing);
     assert_eq!(image.covered, [Path::new("/var/tmp")]);
@@ -399,6 +402,8 @@ fn an_ordinary_user_loses_only_what_this_user_could_read() {
     place.file("opt/tool/through/x", 0o644);
     place.chmod("opt/tool/through", 0o711);
 
+    place.file("lib/x.so", 0o644);
+
     let status = place.start("user", USER).status().unwrap();
 
     assert!(status.success());
@@ -457,7 +462,18 @@ fn check_user_image(image: &HostImage) {
     assert_eq!(whiteouts(layer_of(image, "/etc")), ["pip.conf", "shadow"]);
     assert_eq!(whiteouts(layer_of(image, "/opt")), ["tool/through"]);
     assert_eq!(whiteouts(layer_of(image, "/var")), ["lib/app/socket", "lib/group", "lib/mine"]);
-    assert!(image.trees.iter().any(|tree| tree.host == Path::new("/usr") && tree.hide == Hide::Nothing));
+    let plain = image.trees.iter().filter(|tree| tree.hide == Hide::Nothing);
+    assert_eq!(plain.map(|tree| tree.host.to_str().unwrap()).collect::<Vec<_>>(), ["/lib", "/usr"]);
+}
+
+#[test]
+fn an_ordinary_users_opt_is_an_overlay_even_with_nothing_to_hide() {
+    let place = Place::new();
+    place.file("opt/tool/run", 0o755);
+    let uid = rustix::process::geteuid().as_raw();
+    let reader = Reader::User { uid, groups: vec![] };
+    let image = open(&view_of(place.dir.path(), reader), &mut |_| {}).unwrap();
+    assert_eq!(whiteouts(layer_of(&image, "/opt")), [""; 0]);
 }
 
 fn check_mounts(image: &HostImage) {
