@@ -411,7 +411,6 @@ fn a_delegated_version_2_group_is_emptied_into_a_leaf_before_controllers_are_han
     let layout = Layout::decide(own, 0, &InScope);
     let id = fresh_id("inner");
 
-    make::vacate(&seat::Seat::open(&base).unwrap(), &base).unwrap();
     let group = Group::create(&layout, &id, &Limits::default(), &[Controller::Freezer]).unwrap();
 
     assert_eq!(group.paths(), [base.join(format!("airlock-{id}"))]);
@@ -448,9 +447,11 @@ fn a_child_can_be_born_in_a_version_2_group() {
 
     // SAFETY: like fork; the child below makes only the pause call until it is killed.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
-    while pid == 0 {
-        // SAFETY: waits for a signal, nothing else.
-        unsafe { libc::pause() };
+    if pid == 0 {
+        loop {
+            // SAFETY: waits for a signal, nothing else.
+            unsafe { libc::pause() };
+        }
     }
 
     let listed = fs::read_to_string(group.paths()[0].join("cgroup.procs")).unwrap();
@@ -474,7 +475,13 @@ fn an_ordinary_user_in_a_delegated_version_2_group_is_bound() {
         std::os::unix::fs::chown(base.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let mut command = stage_command("ordinary");
-    let mut child = command.env("AIRLOCK_TEST_ID", fresh_id("in")).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    let mut child = command
+        .stderr(Stdio::inherit())
+        .env("AIRLOCK_TEST_ID", fresh_id("in"))
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .spawn()
+        .unwrap();
     fs::write(base.join("cgroup.procs"), child.id().to_string()).unwrap();
 
     go(&mut child);
