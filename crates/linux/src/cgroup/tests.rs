@@ -24,6 +24,11 @@ fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// A host has a controller in one version only, so one of two tests is always for another host: no failure even when strict.
+fn of_other_host(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
 /// The layout of this host if root may use all of `controllers` here.
 fn usable(controllers: &[Controller]) -> Option<Layout> {
     let layout = layout().unwrap();
@@ -208,7 +213,7 @@ fn a_spinning_process_gets_its_share_only() {
 fn a_child_that_enters_by_itself_is_bound() {
     let Some(layout) = usable(&[Controller::Pids]) else { return };
     if layout.version_of(Controller::Pids) != Some(Version::V1) {
-        return skip("pids is not on version 1");
+        return of_other_host("pids is not on version 1");
     }
     let group =
         Group::create(&layout, &fresh_id("entry"), &Limits { pids: Some(6), ..Limits::default() }, &[])
@@ -343,7 +348,7 @@ fn v1_pids() -> Option<PathBuf> {
         .find(|one| one.controllers.contains(&Controller::Pids))
         .map(|one| one.mount);
     if mount.is_none() {
-        skip("pids is not on version 1");
+        of_other_host("pids is not on version 1");
     }
     mount
 }
@@ -466,7 +471,7 @@ fn a_child_can_be_born_in_a_version_2_group() {
 fn an_ordinary_user_in_a_delegated_version_2_group_is_bound() {
     let Some((layout, mount)) = v2_alone() else { return };
     if layout.can(Controller::Pids).is_err() {
-        return skip("pids is not on version 2");
+        return of_other_host("pids is not on version 2");
     }
     let base = mount.join(fresh_id("given"));
     fs::write(mount.join("cgroup.subtree_control"), "+pids").unwrap();

@@ -70,6 +70,7 @@ fn a_disk_is_full_at_its_bound_and_gone_when_dropped() {
     let disk = open_in(home.path(), 32 << 20).unwrap();
     assert_eq!((disk.backing, attached(home.path()).len()), (Backing::LoopImage, 1));
 
+    disk.write_directly().unwrap();
     let (written, error) = fill(&inside(&disk, "big"));
 
     assert_eq!(error, Some(libc::ENOSPC));
@@ -131,6 +132,19 @@ fn an_image_left_unclean_is_repaired_when_opened() {
 
     assert_eq!(fs::read_to_string(inside(&after, "note")).unwrap(), "kept");
     drop(after);
+    wait_until_detached(home.path());
+}
+
+#[test]
+fn a_state_directory_in_memory_will_do() {
+    let Some(_) = state() else { return };
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+
+    let disk = open_in(home.path(), 16 << 20).unwrap();
+    fs::write(inside(&disk, "note"), "kept").unwrap();
+
+    assert_eq!(fs::read_to_string(inside(&disk, "note")).unwrap(), "kept");
+    drop(disk);
     wait_until_detached(home.path());
 }
 
