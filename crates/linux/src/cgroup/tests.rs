@@ -430,6 +430,28 @@ fn a_delegated_version_2_group_is_emptied_into_a_leaf_before_controllers_are_han
     fs::remove_dir(&base).unwrap();
 }
 
+#[test]
+fn groups_come_and_go_at_once_without_treading_on_each_other() {
+    let Some((layout, _)) = v2_alone() else { return };
+    let wanted: Vec<Controller> =
+        [Controller::Pids, Controller::Freezer].into_iter().filter(|one| layout.can(*one).is_ok()).collect();
+    let come_and_go = |thread: usize| {
+        for round in 0..20 {
+            let id = fresh_id(&format!("crowd-{thread}-{round}"));
+            let group = Group::create(&layout, &id, &Limits::default(), &wanted).unwrap();
+            let path = group.paths()[0].clone();
+            group.remove().unwrap();
+            assert!(!path.exists());
+        }
+    };
+
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || come_and_go(thread));
+        }
+    });
+}
+
 /// `struct clone_args`, linux/sched.h.
 #[repr(C)]
 #[derive(Default)]

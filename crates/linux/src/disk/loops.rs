@@ -57,7 +57,7 @@ pub(super) fn set_direct(device: &OwnedFd) -> io::Result<()> {
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn attach(image: &File) -> io::Result<(PathBuf, OwnedFd)> {
+pub(super) fn attach(image: &File) -> io::Result<(PathBuf, OwnedFd)> {
     let control = open("/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     for _ in 0..TRIES {
         let path = PathBuf::from(format!("/dev/loop{}", free_number(&control)?));
