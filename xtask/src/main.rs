@@ -1,1 +1,56 @@
-fn main() {}
+//! Tasks of this repository that are no part of the product: `cargo xtask TASK`.
+//!
+//! | task | what |
+//! |---|---|
+//! | `check` | everything that can be judged without running the product; `layers` and `sizes` are parts of it |
+//! | `test` | installs what the tests need, then all tests: as root, as a user with id ranges, as a user without |
+//! | `dist` | one static binary per architecture, with checksums |
+//! | `promises` | the figures of SPECIFICATION.md, measured beside the peers |
+
+mod check;
+mod dist;
+mod promises;
+mod system;
+mod test;
+mod workspace;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+/// A task: its name, what it does, and the function that does it with the arguments after the name.
+type Task = (&'static str, &'static str, fn(Vec<String>) -> Result<()>);
+
+const TASKS: [Task; 6] = [
+    ("check", "format, lints, layers, sizes, links and choke points", check::run),
+    ("layers", "a crate uses only rows below its own (ARCHITECTURE.md)", check::layers::run),
+    ("sizes", "no file is longer than 500 lines without its tests", check::sizes::run),
+    ("test", "install what the tests need and run all of them", test::run),
+    ("dist", "one static binary per architecture, with checksums", dist::run),
+    ("promises", "measure airlock beside its peers: [--rounds N] [--only NAME] [--strict]", promises::run),
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    match perform(args.next().as_deref(), args.collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(name: Option<&str>, args: Vec<String>) -> Result<()> {
+    let Some((_, _, run)) = TASKS.iter().find(|(task, _, _)| Some(*task) == name) else {
+        for (task, what, _) in TASKS {
+            eprintln!("  cargo xtask {task:9} {what}");
+        }
+        bail!("{} is not a task", name.unwrap_or("nothing"));
+    };
+    run(args)
+}
+
+/// The names of all tasks, for the documents that mention them.
+fn names() -> Vec<&'static str> {
+    TASKS.iter().map(|(name, _, _)| *name).collect()
+}

@@ -1,0 +1,161 @@
+//! Builds the guest (PID 1 inside every sandbox) as a static program, so that `airlock` can carry it inside itself:
+//!
+//! ```text
+//! static GUEST: &[u8] = include_bytes!(env!("AIRLOCK_GUEST"));
+//! ```
+//!
+//! It runs a second cargo with a target directory of its own (the outer cargo holds the lock of the first), one
+//! for all profiles, so that debug and release builds share one guest.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+/// Linked with the C library inside and at a fixed address: nothing to load, nothing to relocate at start.
+const STATIC: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
+
+/// What the guest is made of, from the top of the workspace.
+const SOURCES: [&str; 6] =
+    ["crates/guest", "crates/linux", "crates/protocol", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+
+fn main() -> ExitCode {
+    match embed() {
+        Ok(guest) => {
+            println!("cargo::rustc-env=AIRLOCK_GUEST={}", guest.display());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn embed() -> Result<PathBuf, String> {
+    let top = top()?;
+    let target = text("TARGET")?;
+    let out = PathBuf::from(text("OUT_DIR")?);
+    let linker = linker_variable(&target);
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={}", top.join(source).display());
+    }
+    println!("cargo::rerun-if-env-changed={linker}");
+
+    let folder = target_folder(&out);
+    let built = build(&top, &target, &folder)?;
+    if !built {
+        return Err(match static_libc(&target, &linker) {
+            true => "the guest did not build; the compiler's output is above".into(),
+            false => missing_libc(&target),
+        });
+    }
+    let guest = out.join("airlock-guest");
+    let made = folder.join(&target).join("guest/airlock-guest");
+    fs::copy(&made, &guest)
+        .map_err(|err| format!("could not copy the guest from {}: {err}", made.display()))?;
+    Ok(guest)
+}
+
+fn top() -> Result<PathBuf, String> {
+    let crate_folder = PathBuf::from(text("CARGO_MANIFEST_DIR")?);
+    let top = crate_folder.ancestors().nth(2);
+    top.map(Path::to_path_buf).ok_or_else(|| format!("{} is not in the workspace", crate_folder.display()))
+}
+
+fn text(variable: &str) -> Result<String, String> {
+    env::var(variable).map_err(|_| format!("cargo did not set {variable}"))
+}
+
+fn linker_variable(target: &str) -> String {
+    format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"))
+}
+
+/// Cargo marks its target directory with `CACHEDIR.TAG`; where it did not, the guest is built for this profile alone.
+fn target_folder(out: &Path) -> PathBuf {
+    let marked = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    marked.unwrap_or(out).join("embedded")
+}
+
+fn build(top: &Path, target: &str, folder: &Path) -> Result<bool, String> {
+    let cargo = text("CARGO")?;
+    let status = Command::new(&cargo)
+        .args([
+            "build",
+            "--package",
+            "airlock-guest",
+            "--profile",
+            "guest",
+            "--target",
+            target,
+            "--target-dir",
+        ])
+        .arg(folder)
+        .current_dir(top)
+        .env_clear()
+        .envs(env::vars_os().filter(|(name, _)| passes(name)))
+        .env("CARGO_ENCODED_RUSTFLAGS", STATIC.join("\x1f"))
+        .stdout(Stdio::null())
+        .status();
+    status.map(|status| status.success()).map_err(|err| format!("could not run {cargo}: {err}"))
+}
+
+/// Whether the second cargo may see a variable. What the first cargo (or clippy) set for this script alone would
+/// make it build something else; what the person set about linkers and the network stays.
+fn passes(name: &OsString) -> bool {
+    let Some(name) = name.to_str() else { return true };
+    let of_this_script = [
+        "OUT_DIR",
+        "TARGET",
+        "HOST",
+        "PROFILE",
+        "OPT_LEVEL",
+        "DEBUG",
+        "NUM_JOBS",
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUSTDOC",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_LINKER",
+        "CLIPPY_ARGS",
+        "CLIPPY_CONF_DIR",
+    ];
+    if of_this_script.contains(&name) {
+        return false;
+    }
+    let of_the_person =
+        ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_SOURCE_", "CARGO_TERM_"];
+    // The jobserver, so that both cargos together run no more jobs than asked for.
+    let shared = name == "CARGO_MAKEFLAGS";
+    let about_linking = name.starts_with("CARGO_TARGET_") && name.ends_with("_LINKER");
+    !name.starts_with("CARGO_")
+        || shared
+        || about_linking
+        || of_the_person.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether the C compiler finds a static C library; asked only after the build failed.
+fn static_libc(target: &str, linker: &str) -> bool {
+    let compiler = env::var(linker).unwrap_or_else(|_| "cc".into());
+    if !target.ends_with("-gnu") {
+        return true;
+    }
+    // A compiler that finds no such file answers with the bare name.
+    let answer = Command::new(compiler).arg("-print-file-name=libc.a").output();
+    answer.is_ok_and(|answer| answer.stdout.starts_with(b"/"))
+}
+
+fn missing_libc(target: &str) -> String {
+    let package = match target.starts_with("aarch64") && cfg!(not(target_arch = "aarch64")) {
+        true => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+        false => "build-essential",
+    };
+    format!(
+        "the guest could not be linked: there is no C compiler with a static C library (libc.a) for {target}\n  \
+         fix:  apt-get install {package}"
+    )
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask dist`: one static binary per architecture into `dist/`, with `SHA256SUMS`.
+
+use crate::workspace::{cargo, executables, succeed, top};
+use anyhow::{Context as _, Result, bail};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// An architecture we give out binaries for.
+struct Architecture {
+    /// Debian's word, used in file names.
+    name: &'static str,
+    /// Rust's word.
+    target: &'static str,
+    /// The C compiler that links for it from another architecture.
+    cross: &'static str,
+    /// The packages of that compiler and its static C library.
+    packages: &'static str,
+}
+
+const ARCHITECTURES: [Architecture; 2] = [
+    Architecture {
+        name: "amd64",
+        target: "x86_64-unknown-linux-gnu",
+        cross: "x86_64-linux-gnu-gcc",
+        packages: "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+    },
+    Architecture {
+        name: "arm64",
+        target: "aarch64-unknown-linux-gnu",
+        cross: "aarch64-linux-gnu-gcc",
+        packages: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    },
+];
+
+/// Builds what this machine can build; the architecture of this machine must succeed.
+pub(crate) fn run(_: Vec<String>) -> Result<()> {
+    let folder = top().join("dist");
+    fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
+    let mut names = Vec::new();
+    for architecture in &ARCHITECTURES {
+        match lacking(architecture) {
+            Some(why) => println!("dist: {}: skipped: {why}", architecture.name),
+            None => names.push(give_out(architecture, &folder)?),
+        }
+    }
+    let sums = Command::new("sha256sum").args(&names).current_dir(&folder).output();
+    let sums = sums.context("could not run sha256sum")?.stdout;
+    fs::write(folder.join("SHA256SUMS"), &sums).context("could not write SHA256SUMS")?;
+    print!("{}", String::from_utf8_lossy(&sums));
+    Ok(())
+}
+
+/// Builds the static release binary for this machine and says where it is.
+pub(crate) fn for_this_machine() -> Result<PathBuf> {
+    let native = ARCHITECTURES.iter().find(|architecture| is_native(architecture));
+    build(native.context("there is no binary for this machine's architecture")?)
+}
+
+fn is_native(architecture: &Architecture) -> bool {
+    architecture.target.split('-').next() == Some(std::env::consts::ARCH)
+}
+
+/// Why this machine cannot build for the architecture.
+fn lacking(architecture: &Architecture) -> Option<String> {
+    let output =
+        Command::new("rustc").args(["--print", "target-libdir", "--target", architecture.target]).output();
+    let libraries = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    if !libraries.is_ok_and(|path| Path::new(&path).exists()) {
+        return Some(format!("Rust has no target {0} (rustup target add {0})", architecture.target));
+    }
+    let linker = Command::new(architecture.cross).arg("--version").output();
+    if !is_native(architecture) && linker.is_err() {
+        return Some(format!(
+            "there is no {} (apt-get install {})",
+            architecture.cross, architecture.packages
+        ));
+    }
+    None
+}
+
+fn give_out(architecture: &Architecture, folder: &Path) -> Result<String> {
+    let built = build(architecture)?;
+    let bytes = fs::read(&built).with_context(|| format!("could not read {}", built.display()))?;
+    if needs_interpreter(&bytes).context("the binary is not an ELF file")? {
+        bail!("{} is not static: it names a dynamic linker", built.display());
+    }
+    let name = format!("airlock-{}-linux-{}", env!("CARGO_PKG_VERSION"), architecture.name);
+    let path = folder.join(&name);
+    fs::copy(&built, &path).with_context(|| format!("could not write {}", path.display()))?;
+    if is_native(architecture) {
+        succeed(Command::new(&path).arg("version"))?;
+    }
+    println!("dist: {}: {} bytes, static", name, bytes.len());
+    Ok(name)
+}
+
+/// The C library inside; still at an address of the kernel's choice, which a program that meets hostile input wants.
+fn build(architecture: &Architecture) -> Result<PathBuf> {
+    let mut build = cargo(&["build", "--release", "--package", "airlock", "--message-format=json"]);
+    build
+        .args(["--target", architecture.target])
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    if !is_native(architecture) {
+        let variable = architecture.target.to_uppercase().replace('-', "_");
+        build.env(format!("CARGO_TARGET_{variable}_LINKER"), architecture.cross);
+    }
+    let built = executables(&mut build)?.into_iter().find(|(name, _)| name == "airlock");
+    built.map(|(_, path)| path).context("cargo built no airlock")
+}
+
+/// Whether a 64-bit little-endian ELF file has a program header of type `PT_INTERP`; nothing if it is no such file.
+pub(crate) fn needs_interpreter(elf: &[u8]) -> Option<bool> {
+    const PT_INTERP: u32 = 3;
+    if !elf.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let first = usize::try_from(u64::from_le_bytes(field(elf, 32)?)).ok()?;
+    let size = usize::from(u16::from_le_bytes(field(elf, 54)?));
+    let count = usize::from(u16::from_le_bytes(field(elf, 56)?));
+    for number in 0..count {
+        let at = first.checked_add(number.checked_mul(size)?)?;
+        if u32::from_le_bytes(field(elf, at)?) == PT_INTERP {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_dynamic_and_text_is_no_program() {
+        let own = fs::read("/proc/self/exe").unwrap();
+
+        assert_eq!(needs_interpreter(&own), Some(true));
+        assert_eq!(needs_interpreter(b"#!/bin/sh"), None);
+        assert_eq!(needs_interpreter(own.get(..60).unwrap()), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! The goals, as data, and whether the figures meet them.
+
+use super::{
+    contender::Figure,
+    exec::NSENTER,
+    many::CROWDS,
+    ours::As,
+    start::{BWRAP, BWRAP_USER, DOCKER},
+};
+
+/// A goal: what is measured of us, against whom, and where the border is.
+struct Goal {
+    measure: &'static str,
+    ours: As,
+    against: Option<&'static str>,
+    border: Border,
+}
+
+enum Border {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Whether a goal is met.
+pub(crate) struct Verdict {
+    /// The goal in words.
+    pub(crate) goal: String,
+    /// The ratio to the peer, or the figure itself where there is no peer.
+    pub(crate) measured: Option<f64>,
+    /// Nothing if it could not be measured.
+    pub(crate) met: Option<bool>,
+}
+
+const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, border: Border) -> Goal {
+    Goal { measure, ours, against, border }
+}
+
+const GOALS: [Goal; 10] = [
+    goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
+    goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
+    goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
+    goal("start", As::Root, Some(DOCKER), Border::AtMost(0.04)),
+    goal("exec", As::Root, Some(NSENTER), Border::AtMost(1.5)),
+    goal("idle", As::Root, None, Border::AtMost(5.0)),
+    goal("idle", As::WithRanges, None, Border::AtMost(5.0)),
+    goal("idle", As::Single, None, Border::AtMost(5.0)),
+    goal(CROWDS[0].0, As::Root, Some(BWRAP), Border::AtLeast(0.5)),
+    goal(CROWDS[1].0, As::Root, Some(BWRAP), Border::AtLeast(0.5)),
+];
+
+/// One verdict for each goal whose measurement was made.
+pub(crate) fn judge(figures: &[Figure]) -> Vec<Verdict> {
+    let made = |goal: &&Goal| figures.iter().any(|figure| figure.measure == goal.measure);
+    GOALS.iter().filter(made).map(|goal| verdict(goal, figures)).collect()
+}
+
+fn verdict(goal: &Goal, figures: &[Figure]) -> Verdict {
+    let found = |name: &str| {
+        let figure = figures.iter().find(|figure| figure.measure == goal.measure && figure.name == name)?;
+        figure.median.as_ref().ok().copied()
+    };
+    let measured = match goal.against {
+        Some(peer) => found(goal.ours.name()).zip(found(peer)).map(|(ours, peer)| ours / peer),
+        None => found(goal.ours.name()),
+    };
+    let met = measured.map(|measured| match goal.border {
+        Border::AtMost(most) => measured <= most,
+        Border::AtLeast(least) => measured >= least,
+    });
+    Verdict { goal: words(goal), measured, met }
+}
+
+fn words(goal: &Goal) -> String {
+    let border = match goal.border {
+        Border::AtMost(most) => format!("≤ {most}"),
+        Border::AtLeast(least) => format!("≥ {least}"),
+    };
+    match goal.against {
+        Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
+        None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(name: &str, median: Result<f64, String>) -> Figure {
+        Figure { measure: "start", name: name.into(), unit: "ms", median }
+    }
+
+    #[test]
+    fn a_ratio_over_the_border_is_over_and_a_skipped_peer_is_no_verdict() {
+        let figures = [
+            figure(As::Root.name(), Ok(9.0)),
+            figure(As::Single.name(), Ok(5.0)),
+            figure(BWRAP, Ok(5.0)),
+            figure(BWRAP_USER, Ok(5.0)),
+            figure(DOCKER, Err("skipped".into())),
+        ];
+
+        let verdicts: Vec<_> = judge(&figures).into_iter().map(|v| (v.goal, v.measured, v.met)).collect();
+
+        assert_eq!(
+            verdicts,
+            [
+                ("start: airlock, root ≤ 1.5 x bubblewrap, root".into(), Some(1.8), Some(false)),
+                (
+                    "start: airlock, user with a single id ≤ 1.5 x bubblewrap, user".into(),
+                    Some(1.0),
+                    Some(true)
+                ),
+                ("start: airlock, user with id ranges ≤ 2 x bubblewrap, user".into(), None, None),
+                ("start: airlock, root ≤ 0.04 x docker run --network none".into(), None, None),
+            ]
+        );
+    }
+}

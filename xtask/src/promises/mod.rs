@@ -1,0 +1,127 @@
+//! `cargo xtask promises`: what SPECIFICATION.md promises about time and memory, measured beside the peers from
+//! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
+//! medians, and only the ratios carry over to another machine.
+//!
+//! `--rounds N` (50), `--only start|exec|idle|many`, `--strict` (a goal that is missed or not measured is an error).
+
+mod contender;
+mod dockerd;
+mod exec;
+mod goals;
+mod idle;
+mod many;
+mod oci;
+mod ours;
+mod report;
+mod start;
+
+use crate::system::{self, Package, Scratch};
+use anyhow::{Context as _, Result, bail};
+use contender::Figure;
+use dockerd::Dockerd;
+use oci::Bundle;
+use ours::{As, Ours};
+
+/// The peers. What is missing is measured as `skipped`.
+const PEERS: [Package; 5] = [
+    Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
+    Package { name: "crun", program: "crun", reason: "peer" },
+    Package { name: "runc", program: "runc", reason: "peer" },
+    Package { name: "docker.io", program: "dockerd", reason: "peer" },
+    Package {
+        name: "busybox-static",
+        program: "busybox",
+        reason: "root file system of the peers that want one",
+    },
+];
+
+/// What was asked for.
+struct Options {
+    rounds: usize,
+    only: Option<String>,
+    on_miss: OnMiss,
+}
+
+/// What a missed goal means for the exit code.
+#[derive(PartialEq)]
+enum OnMiss {
+    Tell,
+    Fail,
+}
+
+/// Everything that is measured, ready to run.
+struct Field {
+    bundle: Result<Bundle>,
+    docker: Result<Dockerd>,
+    ours: [Result<Ours>; 3],
+    /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
+    _scratch: Scratch,
+}
+
+/// The measurements, by the word of `--only`.
+const MEASURES: [(&str, Measure); 4] =
+    [("start", start::measure), ("exec", exec::measure), ("idle", idle::measure), ("many", many::measure)];
+
+/// Takes the number of rounds, gives one figure per contender.
+type Measure = fn(&Field, usize) -> Vec<Figure>;
+
+/// Measures, prints a table and the goals, and writes `target/promises.json`.
+pub(crate) fn run(args: Vec<String>) -> Result<()> {
+    let options = options(args)?;
+    if !system::is_root() {
+        bail!("the peers and the test users need root: run this as root");
+    }
+    if let Err(why) = system::install(&PEERS) {
+        println!("{why:#}");
+    }
+    let field = prepare()?;
+    let mut figures = Vec::new();
+    for (name, measure) in MEASURES {
+        if options.only.as_deref().is_none_or(|only| only == name) {
+            println!("measuring {name}, {} rounds", options.rounds);
+            figures.extend(measure(&field, options.rounds));
+        }
+    }
+    drop(field);
+    let verdicts = goals::judge(&figures);
+    report::print(&figures, &verdicts);
+    report::write(&figures, &verdicts, options.rounds)?;
+    let unmet = verdicts.iter().filter(|verdict| verdict.met != Some(true)).count();
+    if options.on_miss == OnMiss::Fail && unmet > 0 {
+        bail!("{unmet} goals are not met");
+    }
+    Ok(())
+}
+
+fn options(args: Vec<String>) -> Result<Options> {
+    let mut options = Options { rounds: 50, only: None, on_miss: OnMiss::Tell };
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--rounds" => options.rounds = args.next().context("--rounds wants a number")?.parse()?,
+            "--only" => options.only = Some(args.next().context("--only wants a measurement")?),
+            "--strict" => options.on_miss = OnMiss::Fail,
+            other => bail!("unknown argument {other}; known are --rounds N, --only NAME, --strict"),
+        }
+    }
+    let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
+    if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
+        bail!("there is no measurement {only}; there are start, exec, idle, many");
+    }
+    if options.rounds == 0 {
+        bail!("--rounds wants at least 1");
+    }
+    Ok(options)
+}
+
+fn prepare() -> Result<Field> {
+    let scratch = Scratch::new("promises")?;
+    let bundle = Bundle::new(&scratch);
+    let docker = match &bundle {
+        Ok(bundle) => Dockerd::start(&scratch, bundle),
+        Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
+    };
+    let binary = ours::binary(&scratch);
+    let ours = [As::Root, As::WithRanges, As::Single].map(|who| Ours::new(&scratch, &binary, who));
+    Ok(Field { bundle, docker, ours, _scratch: scratch })
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask test`: installs what the tests need, then runs all of them.
+//!
+//! All tests run once as root. The black-box suites then run again as an ordinary user with ranges of ids and as one
+//! without: the suites learn from `AIRLOCK_TEST_USER` who they are and from `AIRLOCK_BIN` where the product is.
+
+mod suites;
+pub(crate) mod users;
+
+use crate::{
+    system::{self, Package, Scratch},
+    workspace::{cargo, executables},
+};
+use anyhow::{Context as _, Result, bail};
+use std::{env, path::Path, process::Command};
+use suites::{Outcome, run_and_note};
+use users::{SINGLE, User, WITH_RANGES};
+
+/// What tests need beyond Rust and a C compiler.
+const PACKAGES: [Package; 8] = [
+    Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
+    Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
+    Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
+    Package { name: "strace", program: "strace", reason: "ends a start at a chosen system call" },
+    Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "disks of a fixed size" },
+    Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
+    Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
+    Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
+];
+
+/// Installs, builds, runs, and repeats the closing lines at the end. Arguments go to every test binary.
+pub(crate) fn run(args: Vec<String>) -> Result<()> {
+    let strict = env::var("AIRLOCK_TEST_STRICT").is_ok_and(|value| value == "1");
+    if let Err(why) = system::install(&PACKAGES) {
+        if strict {
+            return Err(why);
+        }
+        println!("{why:#}\nwithout them some tests are skipped");
+    }
+    let airlock = executables(&mut cargo(&["build", "--package", "airlock", "--message-format=json"]))?;
+    let (_, airlock) =
+        airlock.into_iter().find(|(name, _)| name == "airlock").context("cargo built no airlock")?;
+
+    let mut outcomes = vec![everything(&airlock, &args)?];
+    if system::is_root() {
+        outcomes.extend(as_users(&airlock, &args)?);
+    } else if strict {
+        bail!("the suites run as three users: run this as root");
+    } else {
+        println!("skipped: the suites as other users (not root)");
+    }
+    conclude(&outcomes)
+}
+
+fn everything(airlock: &Path, args: &[String]) -> Result<Outcome> {
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.arg("--").args(args).env("AIRLOCK_BIN", airlock);
+    if system::is_root() {
+        tests.env("AIRLOCK_TEST_USER", "root");
+    }
+    run_and_note("all tests", &mut tests)
+}
+
+fn as_users(airlock: &Path, args: &[String]) -> Result<Vec<Outcome>> {
+    let scratch = Scratch::new("test")?;
+    let airlock = scratch.program(airlock, "airlock")?;
+    let mut built = cargo(&["test", "--package", "airlock-tests", "--no-run", "--message-format=json"]);
+    let mut suites = Vec::new();
+    for (name, path) in executables(&mut built)? {
+        suites.push((scratch.program(&path, &format!("suite-{name}"))?, name));
+    }
+    let mut outcomes = Vec::new();
+    for wanted in [&WITH_RANGES, &SINGLE] {
+        let user = users::ensure(wanted)?;
+        users::clean_home(&user)?;
+        for (path, name) in &suites {
+            let mut suite = as_user(&user);
+            suite.arg(path).args(args).env("AIRLOCK_BIN", &airlock);
+            outcomes.push(run_and_note(&format!("{name} as {}", user.name), &mut suite)?);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// A command line that another follows, to be run as that user with an environment like that of a fresh login.
+fn as_user(user: &User) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", user.name, "--regid", &user.gid.to_string(), "--init-groups", "--"])
+        .current_dir(&user.home)
+        .env_clear()
+        .env("HOME", &user.home)
+        .env("USER", user.name)
+        .env("LOGNAME", user.name)
+        .env("SHELL", "/bin/bash")
+        .env("LANG", "C.UTF-8")
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin")
+        .env("AIRLOCK_TEST_USER", user.name);
+    for name in ["AIRLOCK_TEST_STRICT", "CI", "RUST_BACKTRACE", "TERM"] {
+        command.envs(env::var_os(name).map(|value| (name, value)));
+    }
+    command
+}
+
+fn conclude(outcomes: &[Outcome]) -> Result<()> {
+    println!();
+    for outcome in outcomes {
+        println!("{}:", outcome.name);
+        for line in &outcome.closing {
+            println!("  {line}");
+        }
+    }
+    let failed: Vec<&str> = outcomes.iter().filter(|o| !o.passed).map(|o| o.name.as_str()).collect();
+    if !failed.is_empty() {
+        bail!("tests failed: {}", failed.join(", "));
+    }
+    println!("all tests passed");
+    Ok(())
+}
