@@ -87,6 +87,18 @@ pub fn fork(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Resul
     }
 }
 
+/// Forks under the filter of a sandbox, which knows neither `clone3` nor `unshare`.
+///
+/// The caller is PID 1 of a sandbox or a child of it that [`fork_inside`] made: programs of one thread.
+pub(crate) fn fork_inside() -> io::Result<Option<Pid>> {
+    // SAFETY: the process has one thread (see above), so the copy is whole and may run any code.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
 /// Moves this process into new namespaces.
 pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
     let flags = libc::c_int::try_from(namespaces.0).map_err(io::Error::other)?;

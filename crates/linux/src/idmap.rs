@@ -102,12 +102,17 @@ impl IdMap {
         }
     }
 
-    /// The map of a namespace inside this one that has the same ids: the kernel wants the same extents.
+    /// The map of a namespace inside this one that has the same ids: the kernel wants the same extents. Root of this
+    /// one has the power to write it.
     pub fn repeated(&self) -> IdMap {
         let same = |extents: &[Extent]| {
             extents.iter().map(|extent| Extent { outside: extent.inside, ..*extent }).collect()
         };
-        IdMap { users: same(&self.users), groups: same(&self.groups), writer: self.writer }
+        let writer = match self.writer {
+            Writer::Programs => Writer::Direct,
+            other => other,
+        };
+        IdMap { users: same(&self.users), groups: same(&self.groups), writer }
     }
 
     fn write_files(&self, pid: Pid) -> Result<(), Error> {

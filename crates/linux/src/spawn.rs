@@ -89,7 +89,7 @@ pub enum Report {
 
 const REPORT_SIZE: usize = 8;
 
-/// Starts a program. Returns when it has been executed, or says what failed.
+/// Starts a program. Returns when it has been executed, or says what failed. For PID 1 of a sandbox only.
 pub fn start(program: &Program) -> Result<Running, Failed> {
     let failed = |step| move |err: io::Error| Failed { step, errno: err.raw_os_error().unwrap_or(libc::EIO) };
     let (mut outcome, tell) = io::pipe().map_err(failed(Step::Fork))?;
@@ -100,22 +100,21 @@ pub fn start(program: &Program) -> Result<Running, Failed> {
             (Some(OwnedFd::from(read)), Some(OwnedFd::from(write)))
         }
     };
-    let child = match clone::fork(clone::Namespaces::NONE, None).map_err(failed(Step::Fork))? {
-        clone::Side::Parent(child) => child,
-        clone::Side::Child => match report {
+    let Some(child) = clone::fork_inside().map_err(failed(Step::Fork))? else {
+        match report {
             None => become_program(program, tell.into()),
             Some(report) => lead_session(program, tell.into(), &report),
-        },
+        }
     };
     drop((tell, report));
     let mut said = Vec::new();
     outcome.read_to_end(&mut said).map_err(failed(Step::Fork))?;
     let (program_pid, failure) = read_outcome(&said);
     match failure {
-        None => Ok(Running { child: child.pid, program: program_pid.unwrap_or(child.pid), reports }),
+        None => Ok(Running { child, program: program_pid.unwrap_or(child), reports }),
         Some(failure) => {
             // The child ends by itself right after it told us; PID 1 reaps it here so that nobody else sees it.
-            let _ = child.wait();
+            let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
             Err(failure)
         }
     }
@@ -240,29 +239,27 @@ impl Step {
 }
 
 fn lead_session(program: &Program, tell: OwnedFd, report: &OwnedFd) -> ! {
-    let led = take_terminal(program).and_then(|()| match clone::fork(clone::Namespaces::NONE, None) {
-        Ok(clone::Side::Child) => {
-            become_program(program, rustix::io::dup(&tell).unwrap_or_else(|_| clone::exit_now(125)))
-        }
-        Ok(clone::Side::Parent(child)) => Ok(child),
+    let led = take_terminal(program).and_then(|()| match clone::fork_inside() {
+        Ok(Some(child)) => Ok(child),
+        Ok(None) => become_program(program, rustix::io::dup(&tell).unwrap_or_else(|_| clone::exit_now(125))),
         Err(err) => Err((Step::Fork, err)),
     });
     let child = match led {
         Ok(child) => child,
         Err((step, err)) => fail(&tell, step, &err),
     };
-    say(&tell, b'p', 0, child.pid.as_raw_nonzero().get());
+    say(&tell, b'p', 0, child.as_raw_nonzero().get());
     drop(tell);
-    wait_as_leader(&child, report)
+    wait_as_leader(child, report)
 }
 
-fn wait_as_leader(child: &clone::Child, report: &OwnedFd) -> ! {
+fn wait_as_leader(child: Pid, report: &OwnedFd) -> ! {
     for ignored in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
         signal::ignore(ignored);
     }
     close_all_but(report);
     loop {
-        match rustix::process::waitpid(Some(child.pid), WaitOptions::UNTRACED) {
+        match rustix::process::waitpid(Some(child), WaitOptions::UNTRACED) {
             Ok(Some((_, status))) => {
                 let Some(what) = report_of(status) else { continue };
                 let _ = rustix::io::write(report, &what.to_bytes());
