@@ -24,6 +24,10 @@ pub(super) struct Index {
     pub(super) key: String,
     /// The last full scan began then (seconds since 1970).
     pub(super) checked: i64,
+    /// The last scan of everything but the package manager's trees began then.
+    pub(super) looked: i64,
+    /// How many entries that scan met.
+    pub(super) entries: u64,
     /// Home directories of people that lie below the trees.
     pub(super) homes: Vec<PathBuf>,
     /// The shown trees, parents first.
@@ -111,7 +115,11 @@ impl Index {
     /// The text of it.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 * (self.hidden.len() + self.watched.len() + 16));
-        record(&mut out, &format!("{HEADER} {} ", self.checked), OsStr::new(&self.key));
+        record(
+            &mut out,
+            &format!("{HEADER} {} {} {} ", self.checked, self.looked, self.entries),
+            OsStr::new(&self.key),
+        );
         for (tag, paths) in [
             ("home ", &self.homes),
             ("tree ", &self.trees),
@@ -151,8 +159,10 @@ impl Index {
         let mut records = text.strip_suffix(b"\0")?.split(|byte| *byte == 0);
         let mut index = Self::default();
         let header = records.next()?.strip_prefix(HEADER.as_bytes())?.strip_prefix(b" ")?;
-        let (checked, key) = field(header)?;
-        index.checked = number(checked)?;
+        let (checked, rest) = field(header)?;
+        let (looked, rest) = field(rest)?;
+        let (entries, key) = field(rest)?;
+        (index.checked, index.looked, index.entries) = (number(checked)?, number(looked)?, number(entries)?);
         index.key = std::str::from_utf8(key).ok()?.to_owned();
         let mut is_whole = false;
         for text in records {
@@ -258,6 +268,8 @@ mod tests {
         Index {
             key: "root x y".into(),
             checked: times.1,
+            looked: -times.1,
+            entries: times.0,
             homes: paths.clone(),
             trees: paths.clone(),
             plain: paths.clone(),

@@ -20,6 +20,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The one node that the whiteouts of a generation are links of: names are cheaper to make than nodes.
+const WHITEOUT: &str = "whiteout";
+
 /// Where the layer of the tree with this number lies in a generation.
 pub(super) fn place(tree: usize) -> PathBuf {
     Path::new("layer").join(tree.to_string())
@@ -29,6 +32,8 @@ pub(super) fn place(tree: usize) -> PathBuf {
 pub(super) fn build(root: &OwnedFd, index: &Index, reader: &Reader, into: &OwnedFd) -> Result<(), Error> {
     let mut made = BTreeMap::new();
     make_directory(into, Path::new("layer"))?;
+    make_whiteout(into, Path::new(WHITEOUT))
+        .map_err(|source| Error::Make { path: WHITEOUT.into(), source: source.into() })?;
     for (number, tree) in index.trees.iter().enumerate() {
         if !index.plain.contains(tree) {
             make_directory(into, &place(number))?;
@@ -47,7 +52,7 @@ pub(super) fn build(root: &OwnedFd, index: &Index, reader: &Reader, into: &Owned
             open = Some((parent.clone(), open_directory(into, &parent)?));
         }
         if let Some((_, dir)) = &open {
-            rustix::fs::mknodat(dir, name, FileType::CharacterDevice, Mode::empty(), 0)
+            white_out(into, dir, Path::new(name))
                 .map_err(|source| Error::Make { path: parent.join(name), source: source.into() })?;
         }
     }
@@ -78,6 +83,18 @@ fn make_way(
         made.insert(layer.to_owned(), host.to_owned());
     }
     Ok(())
+}
+
+fn white_out(into: &OwnedFd, dir: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    match rustix::fs::linkat(into, WHITEOUT, dir, name, AtFlags::empty()) {
+        Ok(()) => Ok(()),
+        // A file system has a largest number of links to one node, and some have no links.
+        Err(_) => make_whiteout(dir, name),
+    }
+}
+
+fn make_whiteout(dir: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    rustix::fs::mknodat(dir, name, FileType::CharacterDevice, Mode::empty(), 0)
 }
 
 fn make_directory(into: &OwnedFd, path: &Path) -> Result<(), Error> {

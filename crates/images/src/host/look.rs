@@ -7,11 +7,11 @@
 //! ```
 
 use super::{
-    Error, Link, Reader, View,
+    Error, Link, Part, Reader, View,
     index::{Index, homes_of_people},
     layer, mounts,
     mounts::Mount,
-    scan::times,
+    scan::{now, times},
     secrets,
 };
 use rustix::{
@@ -41,19 +41,27 @@ pub(super) struct Host {
     pub(super) key: String,
 }
 
-/// How far the host is from what an index says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far the host is from what an index says; a later one includes the earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Drift {
     /// Not at all, as far as a quick look shows.
     None,
     /// Something changed below `/etc`.
     Etc,
+    /// Something changed in `/opt` or `/var`, or programs have had time to leave new files there.
+    NotPackaged,
     /// Something changed elsewhere.
     All,
 }
 
-/// The names shown at the top of the root, `lib*` besides.
-const TOPS: &[&[u8]] = &[b"usr", b"etc", b"bin", b"sbin", b"opt", b"var"];
+/// The names shown at the top of the root.
+const TOPS: &[&[u8]] =
+    &[b"usr", b"etc", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"libo32", b"opt", b"var"];
+
+/// So many seconds after the last scan a start scans again what packages do not own.
+const AGED_AFTER: i64 = 600;
+/// Unless it has more entries than these (about 0.2 s); it is then left to the re-check in the background.
+const MOST_TO_WAIT_FOR: u64 = 50_000;
 
 impl Host {
     /// Looks at the host of `view`.
@@ -85,12 +93,17 @@ impl Host {
             if stamp.seen.is_some() && stamp.seen == self.times(&stamp.path) {
                 continue;
             }
-            if !stamp.path.starts_with("etc") {
-                return Drift::All;
-            }
-            drift = Drift::Etc;
+            let found = if stamp.path.starts_with("etc") {
+                Drift::Etc
+            } else if Part::NotPackaged.has(&stamp.path) {
+                Drift::NotPackaged
+            } else {
+                Drift::All
+            };
+            drift = drift.max(found);
         }
-        drift
+        let is_young = (0..AGED_AFTER).contains(&now().saturating_sub(index.looked));
+        if is_young || index.entries > MOST_TO_WAIT_FOR { drift } else { drift.max(Drift::NotPackaged) }
     }
 
     /// Home directories of people in the shown directories: those that belong to whom passwd says.
@@ -133,7 +146,7 @@ fn read_tops(root: &OwnedFd) -> Result<(Vec<PathBuf>, Vec<Link>), Errno> {
     let (mut tops, mut links) = (Vec::new(), Vec::new());
     for name in layer::names(root)? {
         let bytes = name.to_bytes();
-        if !TOPS.contains(&bytes) && !bytes.starts_with(b"lib") {
+        if !TOPS.contains(&bytes) {
             continue;
         }
         let path = PathBuf::from(OsStr::from_bytes(bytes));

@@ -4,7 +4,8 @@
 //! This module decides what is shown; mounting it is done elsewhere. Hidden are: what others may not read on the host (for
 //! [`Reader::User`]: of that, what this user could), a list of credential files, sockets, pipes and devices, people's home
 //! directories, and what the caller names. A full scan is made once per host; its result is a layer of overlay whiteouts
-//! on disk that every start uses after a quick look, and that [`recheck`] renews in the background.
+//! on disk that every start uses after a quick look, and that [`recheck`] renews in the background. What becomes private
+//! on the host while a sandbox runs is hidden from the sandboxes that start after the next re-check, not from that one.
 //!
 //! ```no_run
 //! use airlock_images::host::{Hide, Reader, View, open, recheck};
@@ -72,7 +73,8 @@ pub struct View {
     pub cache: PathBuf,
     /// For whom.
     pub reader: Reader,
-    /// Absolute paths that are hidden besides, such as `$AIRLOCK_HOME`.
+    /// Absolute paths that are hidden besides, such as `$AIRLOCK_HOME`. Always the same for one cache: others mean another
+    /// scan.
     pub hidden: Vec<PathBuf>,
 }
 
@@ -90,7 +92,8 @@ pub struct Tree {
 /// How the hidden entries of a tree are kept out of sight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hide {
-    /// There are none.
+    /// There are none. For [`Reader::User`] only said of the package manager's directories: elsewhere a socket that is made
+    /// later must not be reachable, so there an empty layer makes an overlay of it.
     Nothing,
     /// By an overlay with this directory above the host's: `lowerdir=<layer>:<source>`. Its directories have the owners
     /// and modes of the host's ([`Reader::Root`]; idmap it as the source) or belong to the user ([`Reader::User`]).
@@ -216,7 +219,8 @@ impl HostImage {
 /// Opens the image: by a quick look if the last scan still holds, else by a scan now, which is reported to `progress`.
 ///
 /// Noticed at every start: another boot, other mounts, other top-level directories, and new, removed or renamed entries
-/// below `/etc`. Other changes are found by [`recheck`].
+/// below `/etc`. After ten minutes without a scan a start also scans `/etc`, `/opt` and `/var` anew (about 10 ms) unless
+/// they are very large. Other changes are found by [`recheck`].
 pub fn open(view: &View, progress: &mut dyn FnMut(Progress)) -> Result<HostImage, Error> {
     let host = Host::look(view)?;
     let store = Store::at(&view.cache, &view.reader)?;
@@ -228,23 +232,14 @@ pub fn open(view: &View, progress: &mut dyn FnMut(Progress)) -> Result<HostImage
     let writer = store.write()?;
     // Another keeper may have done the work while this one waited.
     let host = Host::look(view)?;
-    let (generation, _) = match store.current()? {
-        Some(old) => match host.compare(&old.index) {
-            Drift::None => return Ok(image(view, &host, old)),
-            Drift::Etc => {
-                let index = scan_etc(view, &host, &old.index, progress)?;
-                publish(view, &host, &writer, Some(old), index)?
-            }
-            Drift::All => {
-                let index = scan_all(view, &host, progress)?;
-                publish(view, &host, &writer, Some(old), index)?
-            }
-        },
-        None => {
-            let index = scan_all(view, &host, progress)?;
-            publish(view, &host, &writer, None, index)?
-        }
+    let old = store.current()?;
+    let drift = old.as_ref().map_or(Drift::All, |old| host.compare(&old.index));
+    let index = match (&old, drift) {
+        (Some(old), Drift::Etc) => scan_part(view, &host, Part::Etc, &old.index, progress)?,
+        (Some(old), Drift::NotPackaged) => scan_part(view, &host, Part::NotPackaged, &old.index, progress)?,
+        (Some(_), Drift::None | Drift::All) | (None, _) => scan_all(view, &host, progress)?,
     };
+    let (generation, _) = publish(view, &host, &writer, old, index)?;
     Ok(image(view, &host, generation))
 }
 
@@ -267,54 +262,81 @@ fn is_due(index: &Index) -> bool {
     !(0..RECHECK_AFTER).contains(&scan::now().saturating_sub(index.checked))
 }
 
-fn scan_all(view: &View, host: &Host, progress: &mut dyn FnMut(Progress)) -> Result<Index, Error> {
-    let homes = host.homes();
-    let rules = rules(view, &homes);
-    let checked = scan::now();
-    let mut scan = Scan::new(&host.root, &view.reader, &rules, progress);
-    for tree in trees(host, Path::new("")) {
-        scan.tree(&tree)?;
-    }
-    let found = scan.found;
-    let mut index =
-        Index { key: host.key.clone(), checked, homes, mounts: host.mounts.clone(), ..Index::default() };
-    (index.trees, index.covered, index.watched, index.hidden) =
-        (found.trees, found.covered, found.watched, found.hidden);
-    forget_trees_out_of_sight(&mut index);
-    index.settle();
-    Ok(index)
+/// The trees that a scan is about; the others are taken from the scan before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Etc,
+    /// All but `/usr`, `/bin`, `/sbin` and `/lib*`, where hardly anything but the package manager writes.
+    NotPackaged,
+    All,
 }
 
-/// Scans only `/etc` and takes the rest from `old`.
-fn scan_etc(
+impl Part {
+    fn has(self, path: &Path) -> bool {
+        let is_packaged = !["etc", "opt", "var"].iter().any(|top| path.starts_with(top));
+        match self {
+            Self::Etc => path.starts_with("etc"),
+            Self::NotPackaged => !is_packaged,
+            Self::All => true,
+        }
+    }
+}
+
+fn scan_all(view: &View, host: &Host, progress: &mut dyn FnMut(Progress)) -> Result<Index, Error> {
+    let old = Index { key: host.key.clone(), homes: host.homes(), ..Index::default() };
+    scan_part(view, host, Part::All, &old, progress)
+}
+
+/// Scans the trees of `part` and takes the rest from `old`.
+fn scan_part(
     view: &View,
     host: &Host,
+    part: Part,
     old: &Index,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, Error> {
     let homes = host.homes();
-    if homes != old.homes {
+    if homes != old.homes && part != Part::All {
         return scan_all(view, host, progress);
     }
-    let rules = rules(view, &homes);
+    let mut index = Index { homes, mounts: host.mounts.clone(), ..old.clone() };
+    let rules = rules(view, &index.homes);
     let mut scan = Scan::new(&host.root, &view.reader, &rules, progress);
-    for tree in trees(host, Path::new("etc")) {
-        scan.tree(&tree)?;
+    let began = scan.began;
+    let (packaged, not_packaged): (Vec<_>, Vec<_>) =
+        trees(host).into_iter().partition(|tree| !Part::NotPackaged.has(tree));
+    for tree in not_packaged.iter().filter(|tree| part.has(tree)) {
+        scan.tree(tree)?;
     }
-    let mut found = scan.found;
-    let mut index = old.clone();
-    index.mounts = host.mounts.clone();
-    index.trees.retain(|tree| !tree.starts_with("etc"));
-    index.covered.retain(|covered| !covered.starts_with("etc"));
-    index.watched.retain(|stamp| !stamp.path.starts_with("etc"));
-    index.hidden.retain(|hidden| !hidden.path.starts_with("etc"));
+    if part != Part::Etc {
+        (index.looked, index.entries) = (began, scan.seen);
+    }
+    for tree in packaged.iter().filter(|tree| part.has(tree)) {
+        scan.tree(tree)?;
+    }
+    if part == Part::All {
+        index.checked = began;
+    }
+    merge(&mut index, scan.found, part);
+    if matches!(view.reader, Reader::User { .. }) {
+        // A socket that a program makes later can be reached through a bind but not through an overlay.
+        index.plain.retain(|tree| !Part::NotPackaged.has(tree));
+    }
+    Ok(index)
+}
+
+/// Puts what a scan of `part` found in the place of what `index` says of it.
+fn merge(index: &mut Index, mut found: scan::Found, part: Part) {
+    index.trees.retain(|tree| !part.has(tree));
+    index.covered.retain(|covered| !part.has(covered));
+    index.watched.retain(|stamp| !part.has(&stamp.path));
+    index.hidden.retain(|hidden| !part.has(&hidden.path));
     index.trees.append(&mut found.trees);
     index.covered.append(&mut found.covered);
     index.watched.append(&mut found.watched);
     index.hidden.append(&mut found.hidden);
-    forget_trees_out_of_sight(&mut index);
+    forget_trees_out_of_sight(index);
     index.settle();
-    Ok(index)
 }
 
 fn rules(view: &View, homes: &[PathBuf]) -> Rules {
@@ -328,13 +350,13 @@ fn rules(view: &View, homes: &[PathBuf]) -> Rules {
     Rules::new(&hidden)
 }
 
-/// The trees to scan at or below `top`: top-level directories and local mounts, parents first. A top-level directory on
-/// another machine's file system is none.
-fn trees(host: &Host, top: &Path) -> Vec<PathBuf> {
+/// The trees to scan: top-level directories and local mounts, parents first. A top-level directory on another machine's
+/// file system is none.
+fn trees(host: &Host) -> Vec<PathBuf> {
     let is_far = |path: &Path| host.mounts.iter().any(|mount| mount.at == path && !mount.is_local);
     let tops = host.tops.iter().filter(|path| !is_far(path)).cloned();
     let local = host.mounts.iter().filter(|mount| mount.is_local).map(|mount| mount.at.clone());
-    let mut trees: Vec<PathBuf> = tops.chain(local).filter(|path| path.starts_with(top)).collect();
+    let mut trees: Vec<PathBuf> = tops.chain(local).collect();
     trees.sort();
     trees.dedup();
     trees

@@ -46,7 +46,8 @@ pub(super) struct Scan<'a> {
     progress: &'a mut dyn FnMut(Progress),
     /// When it began, in seconds since 1970; tells which directories are too fresh to be trusted later.
     pub(super) began: i64,
-    seen: u64,
+    /// Entries met.
+    pub(super) seen: u64,
     /// The directory that is being read.
     at: PathBuf,
     listing: Vec<u8>,

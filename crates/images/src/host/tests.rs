@@ -72,19 +72,19 @@ impl Place {
         open(&self.view(), &mut |_| {}).unwrap()
     }
 
-    /// Makes the last full scan look old, and the directories at rest since.
-    fn age(&self) {
+    /// Makes the last full scan look so many seconds old, and the directories at rest since.
+    fn age(&self, by: i64) {
         let (host, store) =
             (Host::look(&self.view()).unwrap(), Store::at(&self.view().cache, &Reader::Root).unwrap());
         let writer = store.write().unwrap();
         let generation = store.current().unwrap().unwrap();
         let mut index = generation.index.clone();
-        index.checked -= 100;
+        (index.checked, index.looked) = (index.checked - by, index.looked - by);
         for stamp in &mut index.watched {
             stamp.seen = host.times(&stamp.path);
         }
         writer.refresh(&generation, &index).unwrap();
-        assert_eq!(host.compare(&index), Drift::None);
+        assert_eq!(host.compare(&index), if by < 600 { Drift::None } else { Drift::NotPackaged });
     }
 
     /// Starts this test program again, in one of the roles of `in_another_process`.
@@ -153,13 +153,16 @@ fn what_others_may_not_read_is_whited_out_for_root() {
     }
     let place = Place::new();
     place.file("var/lib/airlock/state.json", 0o644);
+    place.file("var/people/ann/diary", 0o644);
+    fs::write(place.path("etc/passwd"), "ann:x:1000:1000::/var/people/ann:/bin/sh\n").unwrap();
+    std::os::unix::fs::chown(place.path("var/people/ann"), Some(1000), Some(1000)).unwrap();
 
     let image = place.open();
 
     let hosts: Vec<_> = image.trees.iter().map(|tree| tree.host.to_str().unwrap()).collect();
     assert_eq!(hosts, ["/etc", "/usr", "/var"]);
     assert_eq!(whiteouts(layer_of(&image, "/etc")), ["app/password", "pip.conf", "shadow"]);
-    let var = ["lib/airlock", "lib/app/private", "lib/app/socket", "log/app.log"];
+    let var = ["lib/airlock", "lib/app/private", "lib/app/socket", "log/app.log", "people/ann"];
     assert_eq!(whiteouts(layer_of(&image, "/var")), var);
     assert_eq!(image.trees[1].hide, Hide::Nothing);
     assert_eq!(image.covered, [Path::new("/var/tmp")]);
@@ -217,7 +220,8 @@ fn a_quick_look_finds_a_change_in_a_directory_that_was_at_rest() {
     let mut scan = Scan::new(&host.root, &view.reader, &rules, &mut progress);
     scan.began = i64::MAX;
     scan.tree(Path::new("etc")).unwrap();
-    let index = Index { key: host.key.clone(), watched: scan.found.watched, ..Index::default() };
+    let index =
+        Index { key: host.key.clone(), looked: scan::now(), watched: scan.found.watched, ..Index::default() };
     assert_eq!(host.compare(&index), Drift::None);
 
     // When an entry is made, then the next look tells (on older kernels after the clock's next tick).
@@ -239,16 +243,33 @@ fn a_changed_mode_is_found_by_the_recheck() {
     place.chmod("var/lib/app/config", 0o640);
     assert_eq!(recheck(&place.view()).unwrap(), Changed::NotDue);
 
-    place.age();
+    place.age(100);
     assert!(place.open().is_recheck_due);
     assert_eq!(recheck(&place.view()).unwrap(), Changed::Layer);
 
     let after = place.open();
     assert!(whiteouts(layer_of(&after, "/var")).contains(&"lib/app/config".to_owned()));
     assert!(!whiteouts(layer_of(&before, "/var")).contains(&"lib/app/config".to_owned()));
-    place.age();
+    place.age(100);
     assert_eq!(recheck(&place.view()).unwrap(), Changed::Nothing);
     assert!(!place.open().is_recheck_due);
+}
+
+#[test]
+fn a_start_after_long_rest_scans_what_programs_write() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    drop(place.open());
+    place.chmod("var/lib/app/config", 0o640);
+
+    place.age(1000);
+    let image = place.open();
+
+    assert!(whiteouts(layer_of(&image, "/var")).contains(&"lib/app/config".to_owned()));
+    assert!(image.is_recheck_due);
+    assert_eq!(image.trees[1].hide, Hide::Nothing);
 }
 
 #[test]
@@ -307,8 +328,9 @@ fn a_builder_killed_anywhere_leaves_a_cache_that_can_be_used() {
     for mark in marks {
         // Given many entries to hide, so that the build takes a while.
         let place = Place::new();
-        for number in 0..1000 {
-            place.file(&format!("var/many/{number}"), 0o600);
+        place.file("var/many/0", 0o600);
+        for number in 1..1000 {
+            fs::hard_link(place.path("var/many/0"), place.path(&format!("var/many/{number}"))).unwrap();
         }
 
         // When the builder is killed as soon as it is so far.
@@ -381,6 +403,8 @@ fn an_ordinary_user_loses_only_what_this_user_could_read() {
     place.file("opt/tool/through/x", 0o644);
     place.chmod("opt/tool/through", 0o711);
 
+    place.file("lib/x.so", 0o644);
+
     let status = place.start("user", USER).status().unwrap();
 
     assert!(status.success());
@@ -398,6 +422,27 @@ fn a_mounted_layer_hides() {
     }
 }
 
+#[test]
+fn a_mount_below_a_tree_is_a_tree_of_its_own_or_is_masked() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    for path in ["var/data/x", "var/far/x", "var/lib/docker/merged/x"] {
+        place.file(path, 0o644);
+    }
+    // Given mounts that only the child's namespace has: a local one, a foreign one, one in a hidden directory.
+    let script = "mount -t tmpfs x $1/data && touch $1/data/plain && (umask 077; touch $1/data/secret) && \
+        mount -t proc x $1/far && mount -t tmpfs x $1/lib/docker/merged && shift && exec \"$@\"";
+    for role in ["mounts-root", "mounts-user"] {
+        let child = place.start(role, 0);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "sh", "-c", script, "sh"]).arg(place.path("var"));
+        command.arg(child.get_program()).args(child.get_args()).env(ROLE, role).env(PLACE, place.dir.path());
+        assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{role}");
+    }
+}
+
 /// What the other tests start under another id or to be killed; by itself it does nothing.
 #[test]
 fn in_another_process() {
@@ -407,6 +452,8 @@ fn in_another_process() {
     match role.to_str().unwrap() {
         "open" => drop(open(&view_of(&place, Reader::Root), &mut |_| {}).unwrap()),
         "user" => check_user_image(&open(&view_of(&place, user), &mut |_| {}).unwrap()),
+        "mounts-root" => check_mounts(&open(&view_of(&place, Reader::Root), &mut |_| {}).unwrap()),
+        "mounts-user" => check_masks(&open(&view_of(&place, user), &mut |_| {}).unwrap()),
         "overlay-root" => check_overlay(&place, &open(&view_of(&place, Reader::Root), &mut |_| {}).unwrap()),
         _ => check_overlay(&place, &open(&view_of(&place, user), &mut |_| {}).unwrap()),
     }
@@ -416,7 +463,39 @@ fn check_user_image(image: &HostImage) {
     assert_eq!(whiteouts(layer_of(image, "/etc")), ["pip.conf", "shadow"]);
     assert_eq!(whiteouts(layer_of(image, "/opt")), ["tool/through"]);
     assert_eq!(whiteouts(layer_of(image, "/var")), ["lib/app/socket", "lib/group", "lib/mine"]);
-    assert!(image.trees.iter().any(|tree| tree.host == Path::new("/usr") && tree.hide == Hide::Nothing));
+    let plain = image.trees.iter().filter(|tree| tree.hide == Hide::Nothing);
+    assert_eq!(plain.map(|tree| tree.host.to_str().unwrap()).collect::<Vec<_>>(), ["/lib", "/usr"]);
+}
+
+#[test]
+fn an_ordinary_users_opt_is_an_overlay_even_with_nothing_to_hide() {
+    let place = Place::new();
+    place.file("opt/tool/run", 0o755);
+    let uid = rustix::process::geteuid().as_raw();
+    let reader = Reader::User { uid, groups: vec![] };
+    let image = open(&view_of(place.dir.path(), reader), &mut |_| {}).unwrap();
+    assert_eq!(whiteouts(layer_of(&image, "/opt")), [""; 0]);
+}
+
+fn check_mounts(image: &HostImage) {
+    let hosts: Vec<_> = image.trees.iter().map(|tree| tree.host.to_str().unwrap()).collect();
+    assert_eq!(hosts, ["/etc", "/usr", "/var", "/var/data"]);
+    assert_eq!(whiteouts(layer_of(image, "/var/data")), ["secret"]);
+    assert!(whiteouts(layer_of(image, "/var")).contains(&"lib/docker".to_owned()));
+}
+
+fn check_masks(image: &HostImage) {
+    let var = image.trees.iter().find(|tree| tree.host == Path::new("/var")).unwrap();
+    let Hide::Masks(masks) = &var.hide else { panic!("{:?}", var.hide) };
+    for (path, by) in [
+        ("/var/far", Cover::Directory),
+        ("/var/lib/docker", Cover::Directory),
+        ("/var/lib/app/socket", Cover::File),
+    ] {
+        assert!(masks.contains(&Mask { path: path.into(), by }), "{path} in {masks:?}");
+    }
+    assert!(!masks.iter().any(|mask| mask.path.starts_with("/var/data") || mask.path.starts_with("/var/lib/docker/merged")));
+    assert!(image.trees.iter().any(|tree| tree.host == Path::new("/var/data")));
 }
 
 /// Mounts `/etc` as an overlay in new namespaces, and looks.
@@ -450,15 +529,19 @@ fn figures_of_this_host() {
     let store = Store::at(&view.cache, &view.reader).unwrap();
     let mut index = store.current().unwrap().unwrap().index;
     println!("hidden {}, watched {}", index.hidden.len(), index.watched.len());
-    index.hidden.truncate(20);
+    index.hidden.retain(|hidden| !hidden.path.starts_with("etc"));
     println!("{:?}", index.hidden);
     let host = Host::look(&view).unwrap();
     let began = std::time::Instant::now();
     scan_all(&view, &host, &mut |_| {}).unwrap();
     println!("full scan, warm {:?}", began.elapsed());
     let began = std::time::Instant::now();
-    scan_etc(&view, &host, &store.current().unwrap().unwrap().index, &mut |_| {}).unwrap();
+    let index = store.current().unwrap().unwrap().index;
+    scan_part(&view, &host, Part::Etc, &index, &mut |_| {}).unwrap();
     println!("scan of /etc, warm {:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    scan_part(&view, &host, Part::NotPackaged, &index, &mut |_| {}).unwrap();
+    println!("scan of /etc, /opt and /var, warm {:?}", began.elapsed());
     let mut times: Vec<_> = (0..200)
         .map(|_| {
             let began = std::time::Instant::now();
