@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
-use ours::{As, Ours};
+use ours::{As, Ours, Person};
 
 /// The peers. What is missing is measured as `skipped`.
 const PEERS: [Package; 5] = [
@@ -54,6 +54,8 @@ struct Field {
     bundle: Result<Bundle>,
     docker: Result<Dockerd>,
     ours: [Result<Ours>; 3],
+    /// The user that peers run as.
+    user: Result<Person>,
     /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
     _scratch: Scratch,
 }
@@ -123,5 +125,6 @@ fn prepare() -> Result<Field> {
     };
     let binary = ours::binary(&scratch);
     let ours = [As::Root, As::WithRanges, As::Single].map(|who| Ours::new(&scratch, &binary, who));
-    Ok(Field { bundle, docker, ours, _scratch: scratch })
+    let user = Person::new(&scratch, As::Single);
+    Ok(Field { bundle, docker, ours, user, _scratch: scratch })
 }

@@ -72,13 +72,8 @@ pub(crate) fn clean_home(user: &User) -> Result<()> {
     }
     system::remove(&user.home)?;
     fs::create_dir(&user.home).with_context(|| format!("could not make {}", user.home.display()))?;
-    give(&user.home, user)
-}
-
-/// Makes the user the owner of a file or directory.
-pub(crate) fn give(path: &Path, user: &User) -> Result<()> {
-    chown(path, Some(user.uid), Some(user.gid))
-        .with_context(|| format!("could not give {} to {}", path.display(), user.name))
+    chown(&user.home, Some(user.uid), Some(user.gid))
+        .with_context(|| format!("could not give {} to {}", user.home.display(), user.name))
 }
 
 fn find(name: &'static str) -> Result<Option<User>> {
