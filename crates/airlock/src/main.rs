@@ -1,1 +1,39 @@
-fn main() {}
+//! The command: arguments, assembly, and one file per verb.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`args`] | what a person types |
+//! | [`spec`], [`environment`], [`streams`] | what `run` means by it |
+//! | [`commands`] | one verb each |
+//! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
+//! | [`keep`] | being a keeper |
+//! | [`failure`], [`say`], [`table`], [`clean`] | what a person sees |
+
+mod args;
+mod clean;
+mod commands;
+mod environment;
+mod failure;
+mod home;
+mod keep;
+mod keeper;
+mod pump;
+mod say;
+mod session;
+mod spec;
+mod streams;
+mod table;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    match commands::perform(cli.verb) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            say::say_failure(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}

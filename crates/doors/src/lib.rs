@@ -1,1 +1,3 @@
-//! 
+//! Client protocols: translators without state.
+
+pub mod control;

@@ -1,4 +1,14 @@
 //! What happens: plans, sandboxes, sessions, the Backend seam.
+//!
+//! - [`store`]: the state directory, the truth about every sandbox
+//! - [`plan`]: from what was asked for to what was checked
+//! - [`backend`]: the seam to the places that run it
+//! - [`keeper`]: the process that owns one sandbox
 
+pub mod backend;
+pub mod keeper;
 pub mod plan;
 pub mod store;
+
+pub use backend::{Backend, Confine, Launched};
+pub use plan::Plan;

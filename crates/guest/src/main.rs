@@ -1,1 +1,25 @@
-fn main() {}
+//! PID 1 inside every sandbox.
+//!
+//! It starts programs the keeper asks for, forwards signals, reaps, and reports. It holds no secret; it stands
+//! inside the wall, so the keeper trusts nothing it says. When its link to the keeper closes it ends, and the kernel
+//! ends everything else with it.
+//!
+//! - [`link`]: frames and descriptors to and from the keeper
+//! - [`init`]: the loop: requests, ended children, reports of session leaders
+//! - [`programs`]: starting, signalling and finding programs
+
+mod init;
+mod link;
+mod programs;
+
+fn main() {
+    if std::process::id() != 1 {
+        eprintln!("airlock-guest: this program is started by airlock as PID 1 of a sandbox");
+        std::process::exit(125);
+    }
+    let code = match init::run() {
+        Ok(()) => 0,
+        Err(_) => 125,
+    };
+    std::process::exit(code);
+}

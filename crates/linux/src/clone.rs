@@ -1,1 +1,192 @@
-//! (being written)
+//! New processes in new namespaces.
+//!
+//! The keeper forks once, before it has threads, so that the child may run ordinary code while it builds the
+//! sandbox around itself; what it becomes in the end is the guest, by exec.
+
+use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+/// A child process, known by a descriptor that cannot come to mean another.
+#[derive(Debug)]
+pub struct Child {
+    /// Its number here.
+    pub pid: Pid,
+    /// Readable when it has ended.
+    pub pidfd: OwnedFd,
+}
+
+/// Who returned from [`fork`].
+#[derive(Debug)]
+pub enum Side {
+    /// The caller, with its new child.
+    Parent(Child),
+    /// The child.
+    Child,
+}
+
+/// Namespaces a child is born into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespaces(u64);
+
+impl Namespaces {
+    /// None: a plain fork.
+    pub const NONE: Namespaces = Namespaces(0);
+    /// User, mount, PID, network, IPC and UTS: what a sandbox is built in.
+    pub const SANDBOX: Namespaces = Namespaces(
+        (libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS) as u64,
+    );
+    /// User and mount: the second pair, in which the program runs.
+    pub const INNER: Namespaces = Namespaces((libc::CLONE_NEWUSER | libc::CLONE_NEWNS) as u64);
+    /// Control group and time.
+    pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
+    /// User only.
+    pub const USER: Namespaces = Namespaces(libc::CLONE_NEWUSER as u64);
+    /// Mount only.
+    pub const MOUNT: Namespaces = Namespaces(libc::CLONE_NEWNS as u64);
+}
+
+const CLONE_NEWTIME: libc::c_int = 0x80;
+
+/// Forks into new namespaces (and into a cgroup v2 directory where given).
+///
+/// Fails with `EINVAL` where the process has more than one thread: the child may run any code.
+pub fn fork(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
+    assert_single_threaded()?;
+    let mut pidfd: libc::c_int = -1;
+    let mut args = CloneArgs {
+        flags: namespaces.0 | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd).addr() as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(io::Error::other)?;
+    }
+    let size = size_of::<CloneArgs>();
+    // SAFETY: the arguments describe a fork (no shared memory, no new stack); `args` and `pidfd` outlive the call,
+    // and the process has one thread, so the copy is whole.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size) };
+    match pid {
+        0 => Ok(Side::Child),
+        pid if pid > 0 => {
+            // SAFETY: the kernel has just opened this descriptor for us.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(Side::Parent(Child { pid, pidfd }))
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Forks under the filter of a sandbox, which knows neither `clone3` nor `unshare`.
+///
+/// The caller is PID 1 of a sandbox or a child of it that [`fork_inside`] made: programs of one thread.
+pub(crate) fn fork_inside() -> io::Result<Option<Pid>> {
+    // SAFETY: the process has one thread (see above), so the copy is whole and may run any code.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Moves this process into new namespaces.
+pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
+    let flags = libc::c_int::try_from(namespaces.0).map_err(io::Error::other)?;
+    // SAFETY: changes only which namespaces this process is in.
+    if unsafe { libc::unshare(flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel kill this process when the thread that made it ends.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
+}
+
+/// Whether others of the same user may look into this process (and write its maps).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dumpable {
+    /// They may.
+    Yes,
+    /// They may not, and no core is written.
+    No,
+}
+
+/// See [`Dumpable`].
+pub fn set_dumpable(dumpable: Dumpable) -> io::Result<()> {
+    let behavior = match dumpable {
+        Dumpable::Yes => rustix::process::DumpableBehavior::Dumpable,
+        Dumpable::No => rustix::process::DumpableBehavior::NotDumpable,
+    };
+    Ok(rustix::process::set_dumpable_behavior(behavior)?)
+}
+
+/// Ends this process at once: no destructors, no buffers. For children of [`fork`].
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` never returns and touches nothing of ours.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits until any signal that has a handler arrives; for processes that only stand for their namespaces.
+pub fn wait_for_signal() {
+    // SAFETY: only waits.
+    unsafe { libc::pause() };
+}
+
+impl Child {
+    /// Kills it. Fine if it has ended already.
+    pub fn kill(&self) -> io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&self) -> io::Result<WaitStatus> {
+        loop {
+            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
+                Ok(Some((_, status))) => return Ok(status),
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+    }
+}
+
+/// A descriptor of a process by number, for processes this one did not make.
+pub fn open_process(pid: Pid) -> io::Result<OwnedFd> {
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// `unshare(CLONE_THREAD)` does nothing in a process with one thread and is refused in one with more.
+fn assert_single_threaded() -> io::Result<()> {
+    // SAFETY: see above; it never changes anything.
+    if unsafe { libc::unshare(libc::CLONE_THREAD) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

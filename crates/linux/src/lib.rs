@@ -7,12 +7,17 @@
 //! | [`mount`] | trees, overlays, masks, pivot |
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
+//! | [`signal`] | signals as a descriptor |
+//! | [`job`] | the command as a job of its shell, processes that outlive it |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
 //! | [`net`] | the sealed network namespace |
 //! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
 //! | [`cgroup`], [`disk`] | how much it may use |
 //! | [`probe`] | what this kernel allows |
-#![expect(unsafe_code, reason = "this is the crate that talks to the kernel; every block names its invariant")]
+#![expect(
+    unsafe_code,
+    reason = "this is the crate that talks to the kernel; every block names its invariant"
+)]
 
 pub mod caps;
 pub mod cgroup;
@@ -21,10 +26,12 @@ pub mod disk;
 pub mod fd;
 pub mod fence;
 pub mod idmap;
+pub mod job;
 pub mod mount;
 pub mod net;
 pub mod probe;
 pub mod pty;
 pub mod seccomp;
+pub mod signal;
 pub mod spawn;
 pub mod tty;

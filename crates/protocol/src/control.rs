@@ -2,6 +2,10 @@
 //!
 //! A client sends a [`Request`]; the keeper answers with one [`Reply`] and, for programs it started or watches,
 //! further replies until [`Reply::Ended`]. Terminal bytes travel as data frames, stream [`TERMINAL`], both ways.
+//!
+//! The first connection of a keeper is inherited from the command that made the sandbox. On it the client first sends
+//! one [`Begin`], with the passed streams of the spec as descriptors; the keeper answers `Started` or `Refused`, and
+//! later `Stopped` and `Ended`.
 
 use crate::{
     guest::End,
@@ -13,6 +17,24 @@ use std::collections::BTreeMap;
 
 /// The stream number of terminal bytes on a control connection.
 pub const TERMINAL: u16 = 1;
+
+/// The first message on the connection a keeper was started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// Whose sandbox it is.
+    pub owner: Owner,
+}
+
+/// What a sandbox's life hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The command that started it: when its connection closes, the keeper ends the sandbox.
+    Foreground,
+    /// Nothing: it goes on when the command is gone.
+    Detached,
+}
 
 /// What a client asks of a keeper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

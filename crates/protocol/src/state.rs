@@ -32,9 +32,12 @@ pub struct State {
     /// The bounds in force, and how.
     #[serde(default)]
     pub limits: Vec<Enforced>,
-    /// How ids inside become ids outside.
+    /// How user ids inside become ids outside.
     #[serde(default)]
     pub id_map: Vec<IdExtent>,
+    /// The same of groups.
+    #[serde(default)]
+    pub group_map: Vec<IdExtent>,
     /// Something a person should know, such as why it is frozen.
     #[serde(default)]
     pub note: Option<String>,

@@ -1,0 +1,271 @@
+//! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
+
+mod run;
+pub(crate) mod values;
+
+pub(crate) use run::{ExecArgs, RunArgs, WorkspaceMode};
+
+use clap::{Args, Parser, Subcommand};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  airlock run -- make test            run a command sealed, in the current directory
+  airlock run -d --name web ./serve   leave it running
+  airlock exec -it web bash           a shell beside it
+  airlock ls                          what runs, and what crashed
+  airlock doctor                      what this machine can and cannot do
+
+SANDBOX is a name, an id or an unambiguous beginning of one; `-` means the newest.
+
+Files:
+  $AIRLOCK_HOME   where sandboxes live (default: ~/.airlock)
+
+Exit codes:
+  The program's own; 124 timed out, 125 airlock failed, 126 not executable, 127 not found,
+  128+n killed by signal n, 137 also out of memory. Other verbs: 0 done, 1 no, 2 wrong usage,
+  3 no such sandbox, 4 refused, 5 this host cannot.";
+
+/// Runs any program sealed: nothing crosses the wall unless a policy or a person allows it.
+#[derive(Debug, Parser)]
+#[command(name = "airlock", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(disable_help_subcommand = false, infer_subcommands = false)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Seal and run a command
+    Run(Box<RunArgs>),
+    /// Run a further command in a running sandbox
+    Exec(ExecArgs),
+    /// List sandboxes
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
+    /// Show everything known about a sandbox
+    Get(GetArgs),
+    /// Print what a sandbox's program wrote
+    Logs(LogsArgs),
+    /// Send a signal to a sandbox's program
+    Kill(KillArgs),
+    /// End a sandbox's program: SIGTERM, later SIGKILL
+    Stop(StopArgs),
+    /// Start a stopped sandbox's program anew; its disk is as it was
+    Start(Several),
+    /// Stop and start a sandbox's program; its disk stays
+    Restart(StopArgs),
+    /// Wait until a sandbox's program has ended, and print its exit code
+    Wait(WaitArgs),
+    /// Freeze every process of a sandbox
+    Pause(Several),
+    /// Let a frozen sandbox go on
+    Resume(Several),
+    /// Remove sandboxes and their disks
+    Rm(RemoveArgs),
+    /// Remove every sandbox that does not run, and what crashes left behind
+    Prune(PruneArgs),
+    /// Tell what this machine can do, and how to fix what it cannot
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completion(CompletionArgs),
+    /// Print the version
+    Version(VersionArgs),
+    /// Own one sandbox (started by airlock itself)
+    #[command(hide = true)]
+    Keep(KeepArgs),
+    /// Print names of sandboxes, for completion scripts
+    #[command(hide = true)]
+    CompleteSandboxes,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a flag: those that run and those that crashed.
+
+Examples:
+  airlock ls --all
+  airlock ls --json | jq -r 'select(.status == \"running\") | .name'")]
+pub(crate) struct ListArgs {
+    /// Stopped ones too
+    #[arg(short, long, conflicts_with = "running")]
+    pub(crate) all: bool,
+    /// Only those that run
+    #[arg(long)]
+    pub(crate) running: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only ids
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// Which sandbox
+    #[arg(default_value = "-")]
+    pub(crate) sandbox: String,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What the program wrote to stdout goes to stdout, what it wrote to stderr goes to stderr.
+Only streams that lead nowhere else are recorded: those of detached sandboxes.
+
+Examples:
+  airlock logs -f web
+  airlock logs --since 10m --tail 100 web")]
+pub(crate) struct LogsArgs {
+    /// Which sandbox
+    #[arg(default_value = "-")]
+    pub(crate) sandbox: String,
+    /// Go on until the sandbox ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only what is younger: a time (2026-01-31T12:00:00Z) or an age (90s, 5m, 1h)
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
+    pub(crate) since: Option<jiff::Timestamp>,
+    /// Only the last N lines
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    /// Put the time before each line
+    #[arg(short, long)]
+    pub(crate) timestamps: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// Which sandboxes
+    #[arg(default_value = "-", value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+    /// Which signal, by name or number
+    #[arg(short, long, default_value = "KILL", value_parser = values::signal)]
+    pub(crate) signal: i32,
+    /// Every sandbox that runs
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Which sandboxes
+    #[arg(default_value = "-", value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+    /// Time between SIGTERM and SIGKILL
+    #[arg(short, long, default_value = "10s", value_parser = values::duration)]
+    pub(crate) time: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Several {
+    /// Which sandboxes
+    #[arg(default_value = "-", value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Which sandboxes
+    #[arg(default_value = "-", value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Which sandboxes; never guessed: write `-` for the newest
+    #[arg(value_name = "SANDBOX", required_unless_present = "stopped")]
+    pub(crate) sandboxes: Vec<String>,
+    /// Running ones too: their programs are killed
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Every sandbox that does not run
+    #[arg(long)]
+    pub(crate) stopped: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Apply one fix, after showing it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) fix: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  airlock completion bash > ~/.local/share/bash-completion/completions/airlock
+  airlock completion zsh > ~/.zfunc/_airlock
+  airlock completion fish > ~/.config/fish/completions/airlock.fish")]
+pub(crate) struct CompletionArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeepArgs {
+    /// Which sandbox
+    pub(crate) id: airlock_protocol::SandboxId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_belongs_to_it() {
+        let cli =
+            Cli::try_parse_from(["airlock", "run", "--name", "x", "ls", "-l", "--all", "--name"]).unwrap();
+        let Some(Verb::Run(run)) = cli.verb else { panic!("not run") };
+        assert_eq!(run.command, ["ls", "-l", "--all", "--name"]);
+        let cli = Cli::try_parse_from(["airlock", "exec", "-it", "web", "sh", "-c", "true"]).unwrap();
+        let Some(Verb::Exec(exec)) = cli.verb else { panic!("not exec") };
+        assert_eq!((exec.sandbox.as_str(), exec.command.len()), ("web", 3));
+    }
+
+    #[test]
+    fn rm_removes_nothing_that_was_not_named() {
+        assert!(Cli::try_parse_from(["airlock", "rm"]).is_err());
+        assert!(Cli::try_parse_from(["airlock", "rm", "-"]).is_ok());
+        assert!(Cli::try_parse_from(["airlock", "rm", "--stopped"]).is_ok());
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        assert_eq!(Cli::try_parse_from(["airlock", "run"]).unwrap_err().exit_code(), 2);
+        assert_eq!(Cli::try_parse_from(["airlock", "frobnicate"]).unwrap_err().exit_code(), 2);
+    }
+}

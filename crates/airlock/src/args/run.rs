@@ -1,0 +1,164 @@
+//! The flags of `run` and `exec`.
+
+use super::values::{self, EnvWord};
+use airlock_protocol::{
+    Name,
+    spec::{Disk, Mount, Restart, Tmpfs},
+};
+use clap::{Args, ValueEnum};
+use std::{path::PathBuf, time::Duration};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
+network. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
+--env names. The current directory is its workspace, at the same path.
+
+stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
+are a terminal it gets a terminal of its own.
+
+Examples:
+  airlock run -- npm test
+  airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
+  airlock run -d --name db --restart on-failure:5 --tmpfs /data -- ./database
+  producer | airlock run -q -- filter > result")]
+#[command(next_help_heading = "Identity")]
+pub(crate) struct RunArgs {
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+
+    /// What to call the sandbox (default: two words)
+    #[arg(long)]
+    pub(crate) name: Option<Name>,
+    /// Host name inside (default: the sandbox's name)
+    #[arg(long, value_parser = values::hostname)]
+    pub(crate) hostname: Option<String>,
+    /// User inside: NAME, UID, NAME:GROUP or UID:GID
+    #[arg(short, long, default_value = "0")]
+    pub(crate) user: String,
+
+    /// How the current directory appears inside
+    #[arg(long, value_enum, default_value = "rw", help_heading = "Files")]
+    pub(crate) workspace: WorkspaceMode,
+    /// Directory to start in (default: the workspace, or / without one)
+    #[arg(short, long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// Show a host path inside; repeatable
+    #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount, help_heading = "Files")]
+    pub(crate) mounts: Vec<Mount>,
+    /// An empty directory in memory; repeatable
+    #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
+    pub(crate) tmpfs: Vec<Tmpfs>,
+    /// Everything but the workspace, mounts and temporary directories is read-only
+    #[arg(long, help_heading = "Files")]
+    pub(crate) read_only: bool,
+
+    /// Set a variable, or pass this host's value on; repeatable
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = values::env_word, help_heading = "Environment")]
+    pub(crate) env: Vec<EnvWord>,
+    /// Read variables from a file, one NAME=VALUE or NAME a line; repeatable
+    #[arg(long, value_name = "FILE", help_heading = "Environment")]
+    pub(crate) env_file: Vec<PathBuf>,
+
+    /// Most memory, such as 512M or 4G
+    #[arg(short, long, value_name = "SIZE", value_parser = values::size, help_heading = "Limits")]
+    pub(crate) memory: Option<u64>,
+    /// Most CPUs, such as 1.5
+    #[arg(long, value_name = "N", value_parser = values::cpus, help_heading = "Limits")]
+    pub(crate) cpus: Option<u64>,
+    /// Most processes and threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
+    pub(crate) pids: Option<u64>,
+    /// Most open files of one process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..), help_heading = "Limits")]
+    pub(crate) nofile: Option<u64>,
+    /// Most bytes the sandbox may write; without root add ,tmpfs (in memory, gone at stop) or ,watched
+    /// (checked several times a second, frozen when over)
+    #[arg(long, value_name = "SIZE[,HOW]", value_parser = values::disk, help_heading = "Limits")]
+    pub(crate) disk: Option<Disk>,
+    /// End the program after this time, such as 90, 90s, 5m or 1h: SIGTERM, then SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Limits")]
+    pub(crate) timeout: Option<Duration>,
+    /// Give a capability beyond the default set; repeatable
+    #[arg(long, value_name = "CAP", value_parser = values::capability, help_heading = "Limits")]
+    pub(crate) cap_add: Vec<String>,
+    /// Take a capability (or ALL) away; repeatable
+    #[arg(long, value_name = "CAP", value_parser = values::capability, help_heading = "Limits")]
+    pub(crate) cap_drop: Vec<String>,
+    /// Allow user namespaces and mounts inside, so that it can hold sandboxes itself
+    #[arg(long, help_heading = "Limits")]
+    pub(crate) nested: bool,
+
+    /// Keep the sandbox, stopped, when its program has ended
+    #[arg(long, help_heading = "Life")]
+    pub(crate) keep: bool,
+    /// When its program ends by itself: no, on-failure[:N] or always
+    #[arg(long, value_name = "WHEN", default_value = "no", value_parser = values::restart, help_heading = "Life")]
+    pub(crate) restart: Restart,
+    #[command(flatten)]
+    pub(crate) streams: Detach,
+    /// Facts as JSON: with -d {id, name} on stdout, otherwise {id, name, exit} on stderr at the end
+    #[arg(long, help_heading = "Life")]
+    pub(crate) json: bool,
+    /// Say nothing but errors
+    #[arg(short, long, help_heading = "Life")]
+    pub(crate) quiet: bool,
+}
+
+/// What becomes of the standard streams of `run`.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Detach {
+    /// Leave it running, print its id; its output goes to `airlock logs`. Implies --keep
+    #[arg(short, long, help_heading = "Life")]
+    pub(crate) detach: bool,
+    /// Relay the keyboard also where stdout is a pipe
+    #[arg(short, long, conflicts_with = "detach", help_heading = "Life")]
+    pub(crate) interactive: bool,
+    /// A terminal for all three streams, whatever ours are
+    #[arg(short, long, help_heading = "Life")]
+    pub(crate) tty: bool,
+}
+
+/// How the current directory appears inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkspaceMode {
+    /// Writes go straight to the host
+    Rw,
+    /// Readable only
+    Ro,
+    /// Not at all
+    None,
+    /// Writes go to a copy (not in this version)
+    #[value(hide = true)]
+    Cow,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  airlock exec web ps aux
+  airlock exec -it web bash
+  tar c . | airlock exec -i web tar x -C /data")]
+pub(crate) struct ExecArgs {
+    /// Which sandbox
+    pub(crate) sandbox: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+    /// Pass our stdin on
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Give it a terminal
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// Set a variable, or pass this host's value on; repeatable
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = values::env_word)]
+    pub(crate) env: Vec<EnvWord>,
+    /// Directory to start in (default: the sandbox's)
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// User inside (default: the sandbox's)
+    #[arg(short, long)]
+    pub(crate) user: Option<String>,
+}

@@ -1,0 +1,106 @@
+//! `airlock completion`: a script for a shell. Verbs and flags are in the script, names of sandboxes are asked for.
+
+use crate::{args::Cli, failure::Outcome, home};
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io::Write;
+
+/// Verbs that take sandboxes.
+const TAKERS: [&str; 11] =
+    ["exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm"];
+
+pub(crate) fn completion(shell: Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "airlock", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    let script = match shell {
+        Shell::Bash => format!("{script}{}", bash()),
+        Shell::Zsh => zsh(&script),
+        Shell::Fish => format!("{script}{}", fish()),
+        _ => script.into_owned(),
+    };
+    std::io::stdout().write_all(script.as_bytes())?;
+    Ok(0)
+}
+
+/// Names, one a line. A shell in the middle of a line wants no errors.
+pub(crate) fn sandboxes() -> Outcome {
+    let entries = home::store().and_then(|store| Ok(store.list()?)).unwrap_or_default();
+    let mut stdout = std::io::stdout().lock();
+    for entry in entries {
+        writeln!(stdout, "{}", entry.state.name)?;
+    }
+    Ok(0)
+}
+
+/// Wraps the generated function: after a verb that takes sandboxes, names are offered beside the flags.
+fn bash() -> String {
+    let takers = TAKERS.join("|");
+    format!(
+        r#"
+_airlock_with_names() {{
+    _airlock "$@"
+    case "${{COMP_WORDS[1]}}" in
+        {takers})
+            [[ "${{COMP_WORDS[COMP_CWORD]}}" == -* ]] && return
+            [[ "${{COMP_WORDS[1]}}" == exec && "${{COMP_WORDS[COMP_CWORD-1]}}" != exec && "${{COMP_WORDS[COMP_CWORD-1]}}" != -* ]] && return
+            COMPREPLY=($(compgen -W "$(airlock complete-sandboxes 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+            ;;
+    esac
+}}
+complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
+"#
+    )
+}
+
+/// Arguments of the generated script that are sandboxes get an action that lists them.
+fn zsh(script: &str) -> String {
+    let listed = script
+        .replace("sandbox -- Which sandbox:_default'", "sandbox -- Which sandbox:_airlock_names'")
+        .replace("sandboxes -- Which sandboxes:_default'", "sandboxes -- Which sandboxes:_airlock_names'")
+        .replace(
+            "sandboxes -- Which sandboxes; never guessed\\: write `-` for the newest:_default'",
+            "sandboxes -- Which sandboxes:_airlock_names'",
+        );
+    let names = "_airlock_names() {\n    local -a names\n    names=(${(f)\"$(airlock complete-sandboxes 2>/dev/null)\"})\n    \
+                 _describe sandbox names\n}\n\n";
+    listed.replacen("_airlock() {\n", &format!("{names}_airlock() {{\n"), 1)
+}
+
+fn fish() -> String {
+    let line = |verb: &str| {
+        format!(
+            "complete -c airlock -n \"__fish_airlock_using_subcommand {verb}\" -f -a \"(airlock complete-sandboxes 2>/dev/null)\"\n"
+        )
+    };
+    TAKERS.iter().map(|verb| line(verb)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_that_takes_a_sandbox_completes_its_name_and_no_other() {
+        let command = Cli::command();
+        let takes = |verb: &&clap::Command| {
+            let first = verb.get_positionals().next();
+            first.is_some_and(|first| first.get_id().as_str().starts_with("sandbox"))
+        };
+        let mut takers: Vec<_> =
+            command.get_subcommands().filter(takes).map(clap::Command::get_name).collect();
+        let mut expected = TAKERS;
+        takers.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(takers, expected);
+    }
+
+    #[test]
+    fn the_zsh_script_asks_for_names_of_every_taker() {
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Zsh, &mut Cli::command(), "airlock", &mut script);
+        let script = zsh(&String::from_utf8(script).unwrap());
+        assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len());
+        assert_eq!(script.matches("_airlock_names() {").count(), 1);
+    }
+}

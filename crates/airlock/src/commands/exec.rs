@@ -1,0 +1,134 @@
+//! `airlock exec`: a further program in a running sandbox.
+
+use crate::{
+    args::ExecArgs,
+    environment::named,
+    failure::{Failure, Outcome},
+    home,
+    pump::Pump,
+    session::{Ended, Keyboard, Session, collect_signals},
+    spec::variables,
+    streams::{self, Kind, Ours},
+};
+use airlock_doors::control::client::Client;
+use airlock_linux::tty::{self, Raw};
+use airlock_protocol::{
+    control::{Exec, Request},
+    spec::{Stdio, Stream},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+pub(crate) fn exec(args: &ExecArgs) -> Outcome {
+    let sandbox = home::store()?.find(&args.sandbox)?;
+    let mut client = Client::connect(&sandbox)?;
+    let ours = Ours::new();
+    if args.tty {
+        client.send(&request(args, streams_of_terminal(args, &ours)), &[])?;
+        return conclude(in_terminal(args, &ours, client)?);
+    }
+    let streams = Wired::new(args, &ours)?;
+    client.send(&request(args, streams.stdio), &streams.passed())?;
+    let Wired { pumps, .. } = streams.without_far_ends();
+    conclude(Session::new(client, collect_signals()?, None).with_pumps(pumps).relay()?)
+}
+
+fn request(args: &ExecArgs, stdio: Stdio) -> Request {
+    Request::Exec(Exec {
+        command: args.command.clone(),
+        env: named(&variables(), args.env.iter().cloned()),
+        workdir: args.workdir.clone(),
+        user: args.user.clone(),
+        stdio,
+    })
+}
+
+fn streams_of_terminal(args: &ExecArgs, ours: &Ours) -> Stdio {
+    let stdio = streams::terminal(ours.size());
+    match args.interactive {
+        true => stdio,
+        false => Stdio { stdin: Stream::Null, ..stdio },
+    }
+}
+
+fn in_terminal(args: &ExecArgs, ours: &Ours, client: Client) -> Result<Ended, Failure> {
+    let session = Session::new(client, collect_signals()?, Some(ours.stdout.as_fd()));
+    let keyboard = match (args.interactive, tty::is_terminal(&ours.stdin)) {
+        (false, _) => Keyboard::None,
+        (true, false) => Keyboard::Bytes,
+        (true, true) => Keyboard::Raw(
+            Raw::prepare(ours.stdin.as_fd())
+                .map_err(|err| Failure::because("could not look at the terminal", &err))?,
+        ),
+    };
+    session.with_keyboard(ours.stdin.as_fd(), keyboard).relay()
+}
+
+/// Streams without a terminal inside: where ours is one, a pipe stands between.
+struct Wired<'a> {
+    stdio: Stdio,
+    passed: Vec<Far<'a>>,
+    pumps: Vec<Pump<'a>>,
+}
+
+enum Far<'a> {
+    Ours(BorrowedFd<'a>),
+    Pipe(OwnedFd),
+}
+
+impl<'a> Wired<'a> {
+    fn new(args: &ExecArgs, ours: &'a Ours) -> Result<Wired<'a>, Failure> {
+        let [stdin, stdout, stderr] = ours.kinds()?;
+        let mut wired = Wired { stdio: Stdio::all(Stream::Passed), passed: Vec::new(), pumps: Vec::new() };
+        let piped = |err: io::Error| Failure::because("could not make a pipe", &err);
+        match (args.interactive, stdin) {
+            (false, _) => wired.stdio.stdin = Stream::Null,
+            (true, Kind::Bytes) => wired.passed.push(Far::Ours(ours.stdin.as_fd())),
+            (true, Kind::Terminal) => {
+                let (read, write) = io::pipe().map_err(piped)?;
+                wired.passed.push(Far::Pipe(read.into()));
+                wired.pumps.push(Pump::inward(ours.stdin.as_fd(), write.into()));
+            }
+        }
+        for (kind, fd) in [(stdout, ours.stdout.as_fd()), (stderr, ours.stderr.as_fd())] {
+            match kind {
+                Kind::Bytes => wired.passed.push(Far::Ours(fd)),
+                Kind::Terminal => {
+                    let (read, write) = io::pipe().map_err(piped)?;
+                    wired.passed.push(Far::Pipe(write.into()));
+                    wired.pumps.push(Pump::outward(read.into(), fd));
+                }
+            }
+        }
+        Ok(wired)
+    }
+
+    fn passed(&self) -> Vec<BorrowedFd<'_>> {
+        self.passed.iter().map(Far::fd).collect()
+    }
+
+    /// Closes our copies of what the program has now: its end must be the end.
+    fn without_far_ends(self) -> Wired<'a> {
+        Wired { passed: Vec::new(), ..self }
+    }
+}
+
+impl Far<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Far::Ours(fd) => *fd,
+            Far::Pipe(fd) => fd.as_fd(),
+        }
+    }
+}
+
+fn conclude(ended: Ended) -> Outcome {
+    match ended {
+        Ended::Program(end) => Ok(end.shell_code()),
+        Ended::Sandbox(exit) => Ok(exit.code),
+        Ended::Refused(refusal) => Err(refusal.into()),
+        Ended::KeeperDied => Err(Failure::new("the sandbox ended while the program ran in it").code(137)),
+    }
+}

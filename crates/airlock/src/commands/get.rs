@@ -1,0 +1,151 @@
+//! `airlock get`: everything known about one sandbox.
+
+use super::{find, list::status_words, print_json};
+use crate::{args::GetArgs, clean::clean_line, failure::Outcome, home};
+use airlock_protocol::{
+    size,
+    spec::{Restart, Spec, Workspace},
+    state::{By, Enforced, Limit, State},
+};
+use std::{fmt::Write, io::Write as _};
+
+pub(crate) fn get(args: &GetArgs) -> Outcome {
+    let sandbox = find(&home::store()?, &args.sandbox)?;
+    let state = sandbox.repaired_state()?;
+    let spec = sandbox.spec()?;
+    if args.json {
+        let mut facts = serde_json::to_value(&state).unwrap_or_default();
+        if let (Some(facts), Ok(spec)) = (facts.as_object_mut(), serde_json::to_value(&spec)) {
+            facts.insert("spec".to_owned(), spec);
+        }
+        print_json(&facts)?;
+        return Ok(0);
+    }
+    std::io::stdout().write_all(page(&state, &spec, jiff::Timestamp::now()).as_bytes())?;
+    Ok(0)
+}
+
+fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
+    let mut page = String::new();
+    let mut line = |label: &str, text: &str| {
+        if !text.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(page, "{label:<11} {}", clean_line(text));
+        }
+    };
+    line("name", state.name.as_str());
+    line("id", state.id.as_str());
+    line("status", &status_words(state, now));
+    line("note", state.note.as_deref().unwrap_or_default());
+    line("command", &spec.command.join(" "));
+    line("created", &state.created_at);
+    line("started", state.started_at.as_deref().unwrap_or_default());
+    line("restarts", &restarts(state, spec));
+    line("workspace", &workspace(&spec.workspace));
+    line("directory", &spec.workdir.display().to_string());
+    line("user", &spec.user);
+    line("hostname", &spec.hostname);
+    for mount in &spec.mounts {
+        let mode = if mount.read_only { "read-only" } else { "writable" };
+        line("mount", &format!("{} at {} ({mode})", mount.source.display(), mount.target.display()));
+    }
+    for limit in &state.limits {
+        line("limit", &limit_words(limit));
+    }
+    for map in &state.id_map {
+        line("ids", &format!("{} from {} inside are {} on the host", map.count, map.inside, map.outside));
+    }
+    line("keeper", &state.keeper_pid.map(|pid| format!("pid {pid}")).unwrap_or_default());
+    page
+}
+
+fn restarts(state: &State, spec: &Spec) -> String {
+    let policy = match spec.restart {
+        Restart::No if state.restarts == 0 => return String::new(),
+        Restart::No => "no".to_owned(),
+        Restart::Always => "always".to_owned(),
+        Restart::OnFailure { max: None } => "on failure".to_owned(),
+        Restart::OnFailure { max: Some(max) } => format!("on failure, at most {max} in a row"),
+    };
+    format!("{} ({policy})", state.restarts)
+}
+
+fn workspace(workspace: &Workspace) -> String {
+    match workspace {
+        Workspace::None => "none".to_owned(),
+        Workspace::Rw { path } => format!("{} (writable)", path.display()),
+        Workspace::Ro { path } => format!("{} (read-only)", path.display()),
+    }
+}
+
+/// `memory 2G, asked for, by control groups (v1)`.
+fn limit_words(enforced: &Enforced) -> String {
+    let value = enforced.value;
+    let what = match enforced.limit {
+        Limit::Memory => format!("memory {}", size::show(value)),
+        Limit::Cpu => format!("CPUs {}.{:03}", value / 1000, value % 1000)
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
+        Limit::Pids => format!("processes {value}"),
+        Limit::Nofile => format!("open files {value}"),
+        Limit::Disk => format!("disk {}", size::show(value)),
+        Limit::DiskReserve => format!("disk left to the host {}", size::show(value)),
+        Limit::Log => format!("log {}", size::show(value)),
+        Limit::Timeout => format!("time {}.{:03}s", value / 1000, value % 1000),
+    };
+    let whose = if enforced.requested { "asked for" } else { "default" };
+    let how = match enforced.by {
+        By::CgroupV1 => "by control groups (v1)",
+        By::CgroupV2 => "by control groups (v2)",
+        By::Rlimit => "by a resource limit",
+        By::Keeper => "watched by the keeper",
+        By::Quota => "by a project quota",
+        By::LoopImage => "by a file system of that size",
+        By::Tmpfs => "in memory",
+        By::Nothing => "not enforced: this host cannot",
+    };
+    format!("{what}, {whose}, {how}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_tells_everything_in_lines() {
+        let state: State = serde_json::from_value(serde_json::json!({
+            "id": "3f9a0c2e7b14", "name": "web", "created_at": "2026-01-31T11:00:00.000000Z", "status": "paused",
+            "note": "disk is full\u{1b}[2J", "keeper_pid": 42,
+            "limits": [{"limit": "memory", "value": 2_147_483_648u64, "requested": true, "by": "cgroup_v1"},
+                       {"limit": "cpu", "value": 1500, "requested": true, "by": "cgroup_v2"},
+                       {"limit": "pids", "value": 100, "requested": false, "by": "nothing"}],
+            "id_map": [{"inside": 0, "outside": 100_000, "count": 65536}],
+        }))
+        .unwrap();
+        let spec: Spec = serde_json::from_value(serde_json::json!({
+            "command": ["./serve", "--port", "80"], "name": "web", "workdir": "/srv", "user": "0", "hostname": "web",
+            "workspace": {"mode": "ro", "path": "/srv"},
+            "stdio": {"stdin": "null", "stdout": "captured", "stderr": "captured"},
+        }))
+        .unwrap();
+        let expected = "\
+name        web
+id          3f9a0c2e7b14
+status      paused
+note        disk is full
+command     ./serve --port 80
+created     2026-01-31T11:00:00.000000Z
+workspace   /srv (read-only)
+directory   /srv
+user        0
+hostname    web
+limit       memory 2G, asked for, by control groups (v1)
+limit       CPUs 1.5, asked for, by control groups (v2)
+limit       processes 100, default, not enforced: this host cannot
+ids         65536 from 0 inside are 100000 on the host
+keeper      pid 42
+";
+        assert_eq!(page(&state, &spec, jiff::Timestamp::UNIX_EPOCH), expected);
+    }
+}

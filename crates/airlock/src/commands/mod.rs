@@ -1,0 +1,85 @@
+//! One verb each. A verb gives the exit code, or why it failed.
+
+mod completion;
+mod doctor;
+mod exec;
+mod get;
+mod lifecycle;
+mod list;
+mod logs;
+mod remove;
+mod run;
+mod wait;
+
+use crate::{
+    args::{Cli, Verb, VersionArgs},
+    failure::{Failure, Outcome},
+    home, keep,
+};
+use airlock_engine::store::{Sandbox, Store};
+use clap::CommandFactory;
+use std::io::Write;
+
+/// Does what was typed. Nothing typed prints the help.
+pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
+    let Some(verb) = verb else {
+        Cli::command().print_help()?;
+        return Ok(0);
+    };
+    match verb {
+        Verb::Run(args) => run::run(&args),
+        Verb::Exec(args) => exec::exec(&args),
+        Verb::Ls(args) => list::list(&args),
+        Verb::Get(args) => get::get(&args),
+        Verb::Logs(args) => logs::logs(&args),
+        Verb::Kill(args) => lifecycle::kill(&args),
+        Verb::Stop(args) => lifecycle::stop(&args),
+        Verb::Start(args) => lifecycle::start(&args.sandboxes),
+        Verb::Restart(args) => lifecycle::restart(&args),
+        Verb::Wait(args) => wait::wait(&args),
+        Verb::Pause(args) => lifecycle::pause(&args.sandboxes),
+        Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
+        Verb::Rm(args) => remove::rm(&args),
+        Verb::Prune(args) => remove::prune(&args),
+        Verb::Doctor(args) => doctor::doctor(&args),
+        Verb::Completion(args) => completion::completion(args.shell),
+        Verb::Version(args) => version(&args),
+        Verb::Keep(args) => keep::run(&args),
+        Verb::CompleteSandboxes => completion::sandboxes(),
+    }
+}
+
+fn version(args: &VersionArgs) -> Outcome {
+    let version = env!("CARGO_PKG_VERSION");
+    match args.json {
+        true => print_json(&serde_json::json!({ "version": version }))?,
+        false => writeln!(std::io::stdout(), "airlock {version}")?,
+    }
+    Ok(0)
+}
+
+/// One JSON object on a line of its own.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|err| Failure::because("could not write JSON", &err))?;
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// Does the same to each of several sandboxes. One that fails does not keep the others from it; the first failure
+/// is the one that the command ends with, the others are told at once.
+fn each(selectors: &[String], act: impl Fn(&Sandbox) -> Result<(), Failure>) -> Outcome {
+    let store = home::store()?;
+    let mut first = None;
+    for selector in selectors {
+        if let Err(failure) = find(&store, selector).and_then(|sandbox| act(&sandbox)) {
+            match &first {
+                None => first = Some(failure),
+                Some(_) => crate::say::say_failure(&failure),
+            }
+        }
+    }
+    first.map_or(Ok(0), Err)
+}
+
+fn find(store: &Store, selector: &str) -> Result<Sandbox, Failure> {
+    Ok(store.find(selector)?)
+}

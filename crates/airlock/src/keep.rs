@@ -1,0 +1,153 @@
+//! Being a keeper: what runs behind `airlock keep`. Nobody types it.
+//!
+//! The command that starts a sandbox leaves two descriptors open: its connection (3) and the lock (4).
+
+use crate::{
+    args::KeepArgs,
+    failure::{Failure, Outcome},
+    home,
+};
+use airlock_backends::namespaces::Namespaces;
+use airlock_doors::control::server::{self, First};
+use airlock_engine::{
+    keeper::{
+        Keeper, Tasks,
+        birth::{self, Born, Keep},
+        life::{self, News},
+    },
+    store::{Lock, Sandbox},
+};
+use airlock_linux::fd;
+use airlock_protocol::{
+    control::{Begin, Refusal, Reply},
+    frame::{Decoder, Frame},
+    state::{Cause, Exit},
+};
+use std::{
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    rc::Rc,
+};
+
+/// The program that becomes PID 1 of every sandbox.
+static GUEST: &[u8] = include_bytes!(env!("AIRLOCK_GUEST"));
+
+const CONNECTION: i32 = 3;
+const LOCK: i32 = 4;
+
+/// Owns the sandbox until it ends.
+pub(crate) fn run(args: &KeepArgs) -> Outcome {
+    let inherited = |number| {
+        fd::inherited(number).map_err(|_| Failure::new("`airlock keep` is started by airlock itself, for each sandbox"))
+    };
+    let (socket, lock) = (inherited(CONNECTION)?, Lock::inherited(inherited(LOCK)?));
+    let sandbox = home::store()?.sandbox(&args.id);
+    match begin(&socket, &sandbox) {
+        Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
+        Err(refusal) => {
+            // Nothing ran: a sandbox that never was leaves nothing behind.
+            let fresh = sandbox.state().is_ok_and(|state| state.started_at.is_none());
+            if fresh && let Err(err) = sandbox.remove(lock) {
+                eprintln!("airlock keep: {err}");
+            }
+            let code = refusal.code;
+            let _ = say(&socket, &Reply::Refused(refusal));
+            Ok(code)
+        }
+    }
+}
+
+/// What the first client sent.
+struct Started {
+    begin: Begin,
+    passed: Vec<OwnedFd>,
+}
+
+fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Started), Refusal> {
+    let refused = |what: &str| {
+        let what = what.to_owned();
+        move |err: io::Error| Refusal { code: 125, what, why: Some(err.to_string()), fix: None }
+    };
+    let first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
+    let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
+    let born = birth::build(sandbox, &Namespaces, GUEST, &first.passed)?;
+    Ok((born, listener, first))
+}
+
+fn keep(
+    sandbox: &Sandbox,
+    lock: Lock,
+    born: Born,
+    listener: UnixListener,
+    (socket, first): (OwnedFd, Started),
+) -> Outcome {
+    let failed = |err: io::Error| Failure::because(format!("could not keep sandbox {}", sandbox.id()), &err);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let local = tokio::task::LocalSet::new();
+    let lived = local.block_on(&runtime, live(born, listener, socket, first));
+    drop(local);
+    drop(runtime);
+    let (keeper, keep, code) = lived.map_err(failed)?;
+    match Rc::try_unwrap(keeper) {
+        Ok(keeper) => birth::bury(keeper, lock, keep),
+        Err(_) => eprintln!("airlock keep: something still holds the sandbox"),
+    }
+    Ok(code)
+}
+
+async fn live(born: Born, listener: UnixListener, socket: OwnedFd, first: Started) -> io::Result<(Rc<Keeper>, Keep, u8)> {
+    let mut tasks = Tasks::new();
+    let awake = born.wake(first.passed, &mut tasks)?;
+    let keeper = awake.keeper;
+    let news = awake.life.news.clone();
+    let first = First { socket, owner: first.begin.owner, news: awake.news };
+    let mut door = Tasks::new();
+    door.spawn_local(server::serve(keeper.clone(), listener, first));
+    let outcome = life::run(&keeper, awake.life, &mut tasks).await;
+    birth::finish(&keeper, &outcome).await;
+    let stays = keeper.stays() && outcome.is_ok();
+    let keep = if stays { Keep::Yes } else { Keep::No(keeper.retire()) };
+    let exit = match outcome {
+        Ok(exit) => exit,
+        Err(refusal) => {
+            let exit = Exit {
+                code: refusal.code,
+                cause: Cause::NotStarted { why: refusal.what.clone() },
+                at: airlock_engine::store::now(),
+            };
+            let _ = news.send(News::Refused(refusal)).await;
+            exit
+        }
+    };
+    drop(news);
+    let code = exit.code;
+    keeper.announce(exit);
+    while door.join_next().await.is_some() {}
+    tasks.shutdown().await;
+    Ok((keeper, keep, code))
+}
+
+/// Waits for the first message, which carries the program's streams.
+fn hear(socket: &OwnedFd) -> io::Result<Started> {
+    let mut decoder = Decoder::default();
+    let mut passed = Vec::new();
+    let mut bytes = [0u8; 4096];
+    loop {
+        let count = fd::receive_with_fds(socket.as_fd(), &mut bytes, &mut passed)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        decoder.feed(bytes.get(..count).unwrap_or_default());
+        if let Some(frame) = decoder.next().map_err(io::Error::other)? {
+            return Ok(Started { begin: frame.parse().map_err(io::Error::other)?, passed });
+        }
+    }
+}
+
+fn say(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
+    let frame = Frame::message(reply, 0).map_err(io::Error::other)?;
+    fd::send_all(socket.as_fd(), &frame.encode(), &[])
+}

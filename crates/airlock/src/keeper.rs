@@ -1,0 +1,50 @@
+//! Starting the keeper of a sandbox: the same program, in a session of its own, with a connection and the lock.
+
+use crate::failure::Failure;
+use airlock_doors::control::client::Client;
+use airlock_engine::store::{Lock, Sandbox};
+use airlock_linux::{fd, job};
+use std::{
+    ffi::{CString, OsString},
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+};
+
+/// Variables a keeper needs: to find newuidmap, its home, and the user's systemd.
+const NEEDED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
+
+/// Starts the keeper and gives our end of its first connection. The keeper has the lock from its first moment on:
+/// there is no time at which a live sandbox looks dead.
+pub(crate) fn start(sandbox: &Sandbox, lock: Lock) -> Result<Client, Failure> {
+    spawn(sandbox, &lock).map_err(|err| Failure::because("could not start the keeper", &err))
+}
+
+fn spawn(sandbox: &Sandbox, lock: &Lock) -> io::Result<Client> {
+    let (ours, theirs) = fd::pair()?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let log = log_file(sandbox)?;
+    let id = CString::new(sandbox.id().as_str())?;
+    job::spawn_detached(&job::Detached {
+        program: c"/proc/self/exe",
+        arguments: &[c"airlock".into(), c"keep".into(), id],
+        environment: &environment(sandbox),
+        descriptors: &[null.as_fd(), log.as_fd(), log.as_fd(), theirs.as_fd(), lock.as_fd()],
+    })?;
+    Client::from_fd(ours)
+}
+
+fn log_file(sandbox: &Sandbox) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(sandbox.keeper_log())
+}
+
+fn environment(sandbox: &Sandbox) -> Vec<CString> {
+    let mut home = OsString::from("AIRLOCK_HOME=");
+    home.push(sandbox.store().home());
+    let needed = std::env::vars_os().filter(|(name, _)| NEEDED.iter().any(|needed| name == needed));
+    let words = needed.map(|(name, value)| [name, value].join("=".as_ref())).chain([home]);
+    words.filter_map(|word| CString::new(word.as_bytes()).ok()).collect()
+}

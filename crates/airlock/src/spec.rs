@@ -1,0 +1,200 @@
+//! From the flags of `run` to a [`Spec`]: what was typed becomes what was meant, once. Pure but for environment files.
+
+use crate::{
+    args::{RunArgs, WorkspaceMode, values::EnvWord},
+    environment::{environment, parse_file},
+    failure::Failure,
+};
+use airlock_protocol::{
+    Name,
+    spec::{Limits, Spec, Stdio, Workspace},
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// What a spec is made of besides flags.
+pub(crate) struct Host {
+    pub(crate) directory: PathBuf,
+    pub(crate) variables: BTreeMap<String, String>,
+}
+
+impl Host {
+    /// This process's directory and environment. Variables that are not text are no use to anybody and left out.
+    pub(crate) fn current() -> Result<Host, Failure> {
+        let directory = std::env::current_dir().map_err(|err| {
+            Failure::because("the current directory cannot be told", &err)
+                .fix("change to a directory that exists")
+        })?;
+        Ok(Host { directory, variables: variables() })
+    }
+}
+
+/// The host's variables.
+pub(crate) fn variables() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// The sandbox that the flags describe.
+pub(crate) fn spec(args: &RunArgs, name: Name, stdio: Stdio, host: &Host) -> Result<Spec, Failure> {
+    let workspace = workspace(args.workspace, &host.directory)?;
+    let workdir = match (&args.workdir, workspace.path()) {
+        (Some(chosen), _) if chosen.is_absolute() => chosen.clone(),
+        (Some(chosen), Some(path)) => path.join(chosen),
+        (Some(chosen), None) => Path::new("/").join(chosen),
+        (None, Some(path)) => path.clone(),
+        (None, None) => PathBuf::from("/"),
+    };
+    Ok(Spec {
+        command: args.command.clone(),
+        hostname: args.hostname.clone().unwrap_or_else(|| name.to_string()),
+        name,
+        workdir,
+        workspace,
+        mounts: args.mounts.clone(),
+        tmpfs: args.tmpfs.clone(),
+        env: environment(&host.variables, &args.user, env_words(args)?),
+        user: args.user.clone(),
+        limits: limits(args),
+        cap_add: args.cap_add.clone(),
+        cap_drop: args.cap_drop.clone(),
+        read_only: args.read_only,
+        nested: args.nested,
+        restart: args.restart,
+        keep: args.keep || args.streams.detach,
+        stdio,
+    })
+}
+
+fn workspace(mode: WorkspaceMode, directory: &Path) -> Result<Workspace, Failure> {
+    let path = directory.to_owned();
+    match mode {
+        WorkspaceMode::Rw => Ok(Workspace::Rw { path }),
+        WorkspaceMode::Ro => Ok(Workspace::Ro { path }),
+        WorkspaceMode::None => Ok(Workspace::None),
+        WorkspaceMode::Cow => Err(Failure::new("a copy-on-write workspace is not in this version")
+            .code(2)
+            .fix("--workspace rw (writes go to the host), ro or none")),
+    }
+}
+
+fn limits(args: &RunArgs) -> Limits {
+    Limits {
+        memory: args.memory,
+        cpu_millis: args.cpus,
+        pids: args.pids,
+        nofile: args.nofile,
+        disk: args.disk,
+        timeout_ms: args.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+    }
+}
+
+/// Words of files come first: what is typed has the last word.
+fn env_words(args: &RunArgs) -> Result<Vec<EnvWord>, Failure> {
+    let mut words = Vec::new();
+    for path in &args.env_file {
+        words.extend(read_env_file(path)?);
+    }
+    words.extend(args.env.iter().cloned());
+    Ok(words)
+}
+
+fn read_env_file(path: &Path) -> Result<Vec<EnvWord>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|err| Failure::because(format!("could not read {}", path.display()), &err).code(2))?;
+    parse_file(&text).map_err(|bad| {
+        Failure::new(format!("{}:{}:1: {}", path.display(), bad.number, bad.why))
+            .code(2)
+            .why(format!("the line is: {}", bad.text))
+            .fix("write NAME=VALUE, or NAME for this host's value")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Verb};
+    use airlock_protocol::spec::{Disk, DiskBy, Mount, Restart, Stream, Tmpfs};
+    use clap::Parser;
+    use std::io::Write;
+
+    fn parse(line: &[&str]) -> Result<Spec, Failure> {
+        let cli = Cli::try_parse_from(["airlock", "run"].iter().chain(line)).unwrap();
+        let Some(Verb::Run(args)) = cli.verb else { panic!("not run") };
+        let name = args.name.clone().unwrap_or_else(|| "calm-otter".parse().unwrap());
+        let host = Host { directory: "/srv/project".into(), variables: BTreeMap::new() };
+        spec(&args, name, Stdio::all(Stream::Null), &host)
+    }
+
+    #[test]
+    fn a_bare_command_gets_the_directory_it_was_typed_in() {
+        let spec = parse(&["make"]).unwrap();
+
+        assert_eq!(spec.workspace, Workspace::Rw { path: "/srv/project".into() });
+        assert_eq!(spec.workdir, Path::new("/srv/project"));
+        assert_eq!((spec.hostname.as_str(), spec.user.as_str(), spec.keep), ("calm-otter", "0", false));
+        assert_eq!((spec.limits, spec.restart), (Limits::default(), Restart::No));
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let line = "--name web --hostname h --user bob --workspace ro -w sub --mount /a:/b:ro --tmpfs /t:1M --read-only \
+                    --memory 1G --cpus 1.5 --pids 100 --nofile 1024 --disk 1G,tmpfs --timeout 90 --cap-add SYS_PTRACE \
+                    --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -- prog -x";
+        let spec = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+
+        let limits = Limits {
+            memory: Some(1 << 30),
+            cpu_millis: Some(1500),
+            pids: Some(100),
+            nofile: Some(1024),
+            disk: Some(Disk { bytes: 1 << 30, by: DiskBy::Tmpfs }),
+            timeout_ms: Some(90_000),
+        };
+        let expected = Spec {
+            command: vec!["prog".into(), "-x".into()],
+            name: "web".parse().unwrap(),
+            workdir: "/srv/project/sub".into(),
+            workspace: Workspace::Ro { path: "/srv/project".into() },
+            mounts: vec![Mount { source: "/a".into(), target: "/b".into(), read_only: true }],
+            tmpfs: vec![Tmpfs { target: "/t".into(), size: Some(1 << 20) }],
+            env: spec.env.clone(),
+            user: "bob".into(),
+            hostname: "h".into(),
+            limits,
+            cap_add: vec!["SYS_PTRACE".into()],
+            cap_drop: vec!["ALL".into()],
+            read_only: true,
+            nested: true,
+            restart: Restart::OnFailure { max: Some(2) },
+            keep: true,
+            stdio: Stdio::all(Stream::Null),
+        };
+        assert_eq!(spec, expected);
+        assert_eq!(spec.env["A"], "1");
+    }
+
+    #[test]
+    fn copy_on_write_is_refused_with_a_sentence() {
+        let refusal = parse(&["--workspace", "cow", "true"]).unwrap_err();
+        assert_eq!(refusal.what, "a copy-on-write workspace is not in this version");
+    }
+
+    #[test]
+    fn a_bad_line_of_an_environment_file_is_shown_with_its_place() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "A=1\nexport B=2").unwrap();
+        let path = file.path().to_str().unwrap();
+
+        let refusal = parse(&["--env-file", path, "true"]).unwrap_err();
+
+        let expected = format!(
+            "error: {path}:2:1: \"export B\" is not a variable's name\n  why:  the line is: export B=2\n  \
+             fix:  write NAME=VALUE, or NAME for this host's value\n"
+        );
+        assert_eq!(refusal.to_string(), expected);
+    }
+}

@@ -1,0 +1,121 @@
+//! The child's side, from its first instruction to the guest's.
+
+use super::{
+    During, Failed,
+    launch::{FAILED, SEALED},
+    root, seal,
+};
+use airlock_engine::{Confine, Plan, plan::chain};
+use airlock_linux::{
+    clone::{self, Dumpable, Namespaces, Side},
+    fd,
+    mount::{self, Depth},
+    net,
+};
+use std::{
+    collections::VecDeque,
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+/// Everything that can be made before the fork.
+pub(super) struct Sealing {
+    pub(super) seal: seal::Seal,
+    pub(super) disk: Option<OwnedFd>,
+}
+
+impl Sealing {
+    pub(super) fn prepare(plan: &Plan, confine: &Confine<'_>) -> Result<Sealing, Failed> {
+        let disk = match &confine.disk {
+            Some(disk) => Some(disk.try_clone().during("keep the bounded disk")?),
+            None => None,
+        };
+        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk })
+    }
+}
+
+/// Builds, seals and becomes the guest. Speaks to the keeper on `talk`, which closes when the guest is executed.
+pub(super) fn run(plan: &Plan, sealing: Sealing, talk: OwnedFd, link: OwnedFd) -> ! {
+    let Err(failed) = build_and_become(plan, sealing, &talk, link);
+    let mut text = vec![FAILED];
+    text.extend_from_slice(chain(&failed).as_bytes());
+    let _ = fd::send_all(talk.as_fd(), &text, &[]);
+    clone::exit_now(125)
+}
+
+enum Never {}
+
+fn build_and_become(
+    plan: &Plan,
+    sealing: Sealing,
+    talk: &OwnedFd,
+    link: OwnedFd,
+) -> Result<Never, Failed> {
+    clone::die_with_parent().during("tie the sandbox to its keeper")?;
+    let opened = root::Opened::open(plan, sealing.disk)?;
+    let trees = receive(talk)?;
+    seal::become_builder(plan).during("become root of the sandbox")?;
+    mount::make_private().during("make the mounts private")?;
+    net::prepare_sealed().during("prepare the network namespace")?;
+    rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    let guest = guest_copy(&opened.guest)?;
+    let terminals = root::build(plan, opened, trees)?;
+    clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
+    seal::limit_processes(plan)?;
+    enter_inner(plan)?;
+    sealing.seal.apply(&guest)?;
+    fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
+    drop(terminals);
+    seal::execute(guest, link)
+}
+
+/// The trees of the keeper, in its order.
+fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
+    let mut count = [0u8; 1];
+    let mut trees = Vec::new();
+    let told = fd::receive_with_fds(talk.as_fd(), &mut count, &mut trees).during("hear from the keeper")?;
+    let [count] = count;
+    if told == 0 {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
+    }
+    while trees.len() < usize::from(count) {
+        let mut byte = [0u8; 1];
+        if fd::receive_with_fds(talk.as_fd(), &mut byte, &mut trees).during("hear from the keeper")? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
+        }
+    }
+    Ok(trees.into())
+}
+
+/// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.
+fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
+    let tree = mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
+    mount::restrict(tree.as_fd(), mount::Access::ReadOnly, Depth::One).during("make the guest read-only")?;
+    Ok(tree)
+}
+
+/// User and mount namespace B. Its ids are written by a fork that stays in A, the only place that may.
+fn enter_inner(plan: &Plan) -> Result<(), Failed> {
+    let (mut wait, mut go) = io::pipe().during("make a pipe")?;
+    let writer = match clone::fork(Namespaces::NONE, None).during("fork the writer of ids")? {
+        Side::Parent(child) => child,
+        Side::Child => {
+            drop(go);
+            let mut byte = [0u8; 1];
+            let told = wait.read_exact(&mut byte).is_ok();
+            let written = told && plan.ids.repeated().write(rustix::process::Pid::INIT).is_ok();
+            clone::exit_now(if written { 0 } else { 1 });
+        }
+    };
+    drop(wait);
+    clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
+    clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
+    go.write_all(b"g").during("speak to the writer of ids")?;
+    let status = writer.wait().during("wait for the writer of ids")?;
+    if status.exit_status() != Some(0) {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).during("write the ids of the inner namespace");
+    }
+    clone::set_dumpable(Dumpable::No).during("close this process to others")
+}
+

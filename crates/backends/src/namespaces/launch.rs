@@ -1,0 +1,138 @@
+//! The keeper's side: fork, ids, control groups, id-mapped trees; then wait for the child to be sealed.
+
+use super::{During, Failed, child};
+use airlock_engine::{
+    Backend, Confine, Launched, Plan,
+    plan::{chain, refusal},
+};
+use airlock_images::host::Hide;
+use airlock_linux::{
+    clone::{self, Child, Namespaces as Fork, Side},
+    fd, idmap,
+    idmap::Extent,
+    mount::{self, Depth},
+};
+use airlock_protocol::control::Refusal;
+use rustix::fs::CWD;
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// Runs sandboxes in namespaces of this kernel.
+#[derive(Debug, Default)]
+pub struct Namespaces;
+
+/// What the child says when it cannot go on: this byte, then the text.
+pub(super) const FAILED: u8 = b'!';
+/// What the child says with its devpts attached when it is sealed.
+pub(super) const SEALED: u8 = b'.';
+
+impl Backend for Namespaces {
+    fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal> {
+        let refused = |failed: Failed| {
+            let fix = Some("airlock doctor");
+            refusal(125, "this sandbox cannot be sealed", Some(&chain(&failed)), fix)
+        };
+        let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
+        let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
+        let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
+        let forked = clone::fork(Fork::SANDBOX, confine.cgroup).during("make user and other namespaces");
+        let init = match forked.map_err(refused)? {
+            Side::Child => child::run(plan, sealing, child_talk, child_link),
+            Side::Parent(init) => init,
+        };
+        drop((child_talk, child_link));
+        let built = finish(plan, &init, &talk, confine);
+        match built {
+            Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals) }),
+            Err(refusal) => {
+                let _ = init.kill();
+                let _ = init.wait();
+                Err(refusal)
+            }
+        }
+    }
+}
+
+/// Gives the child what only the keeper can give, and waits until it is sealed.
+fn finish(plan: &Plan, init: &Child, talk: &OwnedFd, confine: Confine<'_>) -> Result<OwnedFd, Refusal> {
+    let unsealed = |why: String| refusal(125, "this sandbox cannot be sealed", Some(&why), Some("airlock doctor"));
+    plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
+    if confine.cgroup.is_none() {
+        (confine.admit)(init.pid)?;
+    }
+    let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
+    let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
+    send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
+    listen(talk).map_err(unsealed)
+}
+
+/// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
+/// one for each bind. The child attaches them in this order.
+fn trees(plan: &Plan, init: &Child) -> Result<Vec<OwnedFd>, Failed> {
+    if !plan.caller.is_root() {
+        return Ok(Vec::new());
+    }
+    let shifted = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
+    let mut trees = Vec::new();
+    for tree in &plan.image.trees {
+        if let Hide::Layer(layer) = &tree.hide {
+            trees.push(mapped_tree(CWD, layer, shifted.as_fd())?);
+        }
+        trees.push(mapped_tree(CWD, &tree.source, shifted.as_fd())?);
+    }
+    for bind in &plan.binds {
+        let (user, group) = (plan.user.uid, plan.user.gid);
+        if bind.owner == (0, 0) && (user, group) == (0, 0) {
+            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted.as_fd())?);
+            continue;
+        }
+        let extent = |inside: u32, outside: Option<u32>| Extent { inside, outside: outside.unwrap_or(0), count: 1 };
+        let users = extent(bind.owner.0, plan.ids.user_outside(user));
+        let groups = extent(bind.owner.1, plan.ids.group_outside(group));
+        let owner = idmap::namespace_with(users, groups)
+            .map_err(io::Error::other)
+            .during("map the workspace's owner to the user inside")?;
+        trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), owner.as_fd())?);
+    }
+    Ok(trees)
+}
+
+fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = || format!("show {} with shifted ids", path.display());
+    let tree = mount::clone_tree(dir, path, Depth::One).during(&step())?;
+    mount::map_ids(tree.as_fd(), ids, Depth::One).during(&step())?;
+    Ok(tree)
+}
+
+/// The number of trees, then the trees, a few with each message.
+fn send(talk: &OwnedFd, trees: &[BorrowedFd<'_>]) -> Result<(), Failed> {
+    let count = u8::try_from(trees.len()).map_err(io::Error::other).during("count the trees")?;
+    fd::send_all(talk.as_fd(), &[count], &[]).during("speak to the child")?;
+    for some in trees.chunks(fd::MOST) {
+        fd::send_all(talk.as_fd(), b"t", some).during("speak to the child")?;
+    }
+    Ok(())
+}
+
+/// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
+fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
+    let mut bytes = [0u8; 1024];
+    let mut said = Vec::new();
+    let mut descriptors = Vec::new();
+    loop {
+        let count = fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors).map_err(|err| err.to_string())?;
+        if count == 0 {
+            break;
+        }
+        said.extend_from_slice(bytes.get(..count).unwrap_or_default());
+    }
+    let failed = said.iter().position(|byte| *byte == FAILED);
+    match (failed, said.first(), descriptors.pop()) {
+        (Some(at), _, _) => Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned()),
+        (None, Some(&SEALED), Some(terminals)) => Ok(terminals),
+        _ => Err("the process that builds the sandbox was killed".to_owned()),
+    }
+}

@@ -1,0 +1,38 @@
+//! Linux namespaces: the default place.
+//!
+//! The keeper forks into user namespace A with mount, PID, network, IPC and UTS namespaces of its own ([`launch`]).
+//! The child, PID 1 already, builds the whole root in A ([`root`], [`system`]), turns to user and mount namespace B,
+//! in which every mount is locked, seals itself ([`seal`]) and becomes the guest.
+//!
+//! The child is a fork of a process with one thread, so it may run ordinary code until it executes the guest.
+
+mod child;
+mod launch;
+mod root;
+mod seal;
+mod system;
+
+pub use launch::Namespaces;
+
+use std::io;
+
+/// A step of building that failed; what it was doing, and the kernel's answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}")]
+pub(crate) struct Failed {
+    step: String,
+    #[source]
+    source: io::Error,
+}
+
+/// Names the step an error happened in.
+pub(crate) trait During<T> {
+    /// `step` completes the sentence "could not …".
+    fn during(self, step: &str) -> Result<T, Failed>;
+}
+
+impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
+    fn during(self, step: &str) -> Result<T, Failed> {
+        self.map_err(|source| Failed { step: format!("could not {step}"), source: source.into() })
+    }
+}

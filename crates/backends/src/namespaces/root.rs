@@ -1,0 +1,380 @@
+//! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
+//! sandbox's own directories, and what of the host was asked for.
+
+use super::{During, Failed, system};
+use airlock_engine::{
+    Plan,
+    plan::{Bind, places::Kind},
+};
+use airlock_images::host::{Hide, Mask, Tree};
+use airlock_linux::mount::{self, Access, Depth, Overlay};
+use airlock_protocol::spec::DiskBy;
+use rustix::fs::{CWD, Mode, OFlags};
+use std::{
+    collections::VecDeque,
+    ffi::CString,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// Places opened while this process is still who it was on the host: as host root it soon can no longer reach them
+/// by path.
+pub(super) struct Opened {
+    disk: Disk,
+    binds: Vec<OwnedFd>,
+    /// The guest program, in this mount namespace.
+    pub(super) guest: OwnedFd,
+}
+
+enum Disk {
+    Directory(OwnedFd),
+    Mount(OwnedFd),
+}
+
+impl Opened {
+    pub(super) fn open(plan: &Plan, bounded: Option<OwnedFd>) -> Result<Opened, Failed> {
+        let disk = match bounded {
+            Some(mount) => Disk::Mount(mount),
+            None => Disk::Directory(open_dir(CWD, &plan.disk).during("open the sandbox's directory")?),
+        };
+        let mut binds = Vec::new();
+        if !plan.caller.is_root() {
+            for bind in &plan.binds {
+                binds.push(reopen(bind)?);
+            }
+        }
+        let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
+        Ok(Opened { disk, binds, guest })
+    }
+}
+
+/// Builds the root, enters it and returns the devpts of the sandbox.
+pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Result<OwnedFd, Failed> {
+    let staging = Staging::mount()?;
+    let disk = match opened.disk {
+        Disk::Directory(disk) => match plan.bounds.disk {
+            Some(disk) if disk.by == DiskBy::Tmpfs => staging.attach("disk", &bounded_tmpfs(disk.bytes)?)?,
+            _ => disk,
+        },
+        Disk::Mount(mount) => staging.attach("disk", &mount)?,
+    };
+    let own = mount::make_dir(disk.as_fd(), Path::new("root")).during("make the root directory")?;
+    let own = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during("copy the root directory's mount")?;
+    mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
+    let root = staging.attach("new", &own)?;
+    let mut builder = Builder { plan, staging, disk, root, trees };
+    builder.own_directories()?;
+    builder.image()?;
+    let terminals = system::mount_all(plan, builder.root.as_fd())?;
+    builder.shown(opened.binds)?;
+    builder.memory()?;
+    if plan.root == Access::ReadOnly {
+        mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
+    }
+    mount::pivot_into(builder.root.as_fd()).during("enter the new root")?;
+    Ok(terminals)
+}
+
+struct Builder<'a> {
+    plan: &'a Plan,
+    staging: Staging,
+    disk: OwnedFd,
+    root: OwnedFd,
+    trees: VecDeque<OwnedFd>,
+}
+
+impl Builder<'_> {
+    /// Directories that are the sandbox's own, on its disk.
+    fn own_directories(&self) -> Result<(), Failed> {
+        for (name, mode) in [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)] {
+            make_own(self.root.as_fd(), name, mode)?;
+        }
+        for link in &self.plan.image.links {
+            let name = link.path.strip_prefix("/").unwrap_or(&link.path);
+            match rustix::fs::symlinkat(&link.target, &self.root, name) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(err) => return Err(err).during(&format!("make {}", link.path.display())),
+            }
+        }
+        let home = self.plan.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).unwrap_or("/root");
+        if home.starts_with("/home/") {
+            let home = mount::make_dir(self.root.as_fd(), Path::new(home)).during("make the home directory")?;
+            self.give(&home).during("give the home directory to its user")?;
+        } else if self.plan.user.uid != 0 && home == "/root" {
+            let home = mount::make_dir(self.root.as_fd(), Path::new("/root")).during("open /root")?;
+            self.give(&home).during("give the home directory to its user")?;
+        }
+        Ok(())
+    }
+
+    fn give(&self, directory: &OwnedFd) -> io::Result<()> {
+        let (user, group) = (self.plan.user.uid, self.plan.user.gid);
+        let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        let flags = rustix::fs::AtFlags::EMPTY_PATH;
+        Ok(rustix::fs::chownat(directory, "", Some(owner.0), Some(owner.1), flags)?)
+    }
+
+    /// The host's directories.
+    fn image(&mut self) -> Result<(), Failed> {
+        for (number, tree) in self.plan.image.trees.iter().enumerate() {
+            let step = format!("show {}", tree.host.display());
+            if self.plan.caller.is_root() {
+                let layer = match &tree.hide {
+                    Hide::Layer(_) => self.trees.pop_front(),
+                    Hide::Nothing | Hide::Masks(_) => None,
+                };
+                let host = self.trees.pop_front().ok_or(io::ErrorKind::NotFound).during(&step)?;
+                self.writable_overlay(number, tree, layer, &host)?;
+                continue;
+            }
+            match &tree.hide {
+                Hide::Masks(masks) => {
+                    self.read_only_bind(tree)?;
+                    self.cover_all(masks)?;
+                }
+                _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Some(number))?,
+                Hide::Layer(_) => self.user_overlay(tree, None)?,
+                Hide::Nothing => self.read_only_bind(tree)?,
+            }
+        }
+        self.own_covered()?;
+        if self.plan.caller.is_root() { self.probe_write() } else { Ok(()) }
+    }
+
+    /// As host root: shifted lower layers, a plain upper one.
+    fn writable_overlay(
+        &self,
+        number: usize,
+        tree: &Tree,
+        layer: Option<OwnedFd>,
+        host: &OwnedFd,
+    ) -> Result<(), Failed> {
+        let layer = match layer {
+            Some(layer) => Some(self.staging.attach(&format!("h{number}"), &layer)?),
+            None => None,
+        };
+        let host = self.staging.attach(&format!("l{number}"), host)?;
+        let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
+        self.overlay(tree, &lower, Some(number))
+    }
+
+    /// As an ordinary user: the host's directory below what hides parts of it.
+    fn user_overlay(&self, tree: &Tree, upper: Option<usize>) -> Result<(), Failed> {
+        let step = format!("show {}", tree.host.display());
+        let host = open_dir(CWD, &tree.source).during(&step)?;
+        let layer = match &tree.hide {
+            Hide::Layer(layer) => Some(open_dir(CWD, layer).during(&step)?),
+            Hide::Nothing | Hide::Masks(_) => None,
+        };
+        let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
+        self.overlay(tree, &lower, upper)
+    }
+
+    fn overlay(&self, tree: &Tree, lower: &[PathBuf], upper: Option<usize>) -> Result<(), Failed> {
+        let step = format!("show {} through an overlay", tree.host.display());
+        let lower: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
+        let writable = match upper {
+            Some(number) => Some(self.upper(number, tree)?),
+            None => None,
+        };
+        let paths = writable.as_ref().map(|(upper, work)| (fd_path(upper), fd_path(work)));
+        let parts = Overlay { lower: &lower, upper: paths.as_ref().map(|(upper, work)| (upper.as_path(), work.as_path())) };
+        let overlay = mount::overlay(&parts).during(&step)?;
+        if self.plan.root == Access::ReadOnly || upper.is_none() {
+            mount::make_read_only(overlay.as_fd(), Depth::One).during(&step)?;
+        }
+        let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
+        mount::attach(overlay.as_fd(), target.as_fd()).during(&step)
+    }
+
+    /// The upper and work directory of one overlay, with our own files in it.
+    fn upper(&self, number: usize, tree: &Tree) -> Result<(OwnedFd, OwnedFd), Failed> {
+        let step = format!("make the writable layer of {}", tree.host.display());
+        let base = mount::make_dir(self.disk.as_fd(), &PathBuf::from(format!("layer{number}"))).during(&step)?;
+        let upper = mount::make_dir(base.as_fd(), Path::new("upper")).during(&step)?;
+        let work = mount::make_dir(base.as_fd(), Path::new("work")).during(&step)?;
+        if tree.host == Path::new("/etc") {
+            for (name, text) in &self.plan.etc {
+                own_file(upper.as_fd(), name, text).during(&format!("write /etc/{name}"))?;
+            }
+        }
+        Ok((upper, work))
+    }
+
+    fn read_only_bind(&self, tree: &Tree) -> Result<(), Failed> {
+        let step = format!("show {}", tree.host.display());
+        let below = tree.host.components().count() > 2;
+        if below && mount::open_beneath(self.root.as_fd(), &tree.host).is_ok_and(|place| is_mounted(&place)) {
+            // It came along with the directory above it.
+            return Ok(());
+        }
+        let bound = mount::clone_tree(CWD, &tree.source, Depth::Recursive).during(&step)?;
+        mount::restrict(bound.as_fd(), Access::ReadOnly, Depth::Recursive).during(&step)?;
+        let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
+        mount::attach(bound.as_fd(), target.as_fd()).during(&step)
+    }
+
+    fn cover_all(&self, masks: &[Mask]) -> Result<(), Failed> {
+        for mask in masks {
+            let Ok(target) = mount::open_beneath(self.root.as_fd(), &mask.path) else { continue };
+            system::cover(&target).during(&format!("hide {}", mask.path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Directories of the host that are there as places only, such as `/var/tmp`: the sandbox has its own.
+    fn own_covered(&self) -> Result<(), Failed> {
+        for path in &self.plan.image.covered {
+            let step = format!("make the sandbox's own {}", path.display());
+            let Ok(target) = mount::open_beneath(self.root.as_fd(), path) else { continue };
+            let name = path.display().to_string().replace('/', "-");
+            let own = make_own(self.disk.as_fd(), &format!("own{name}"), 0o1777)?;
+            let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(&step)?;
+            mount::restrict(tree.as_fd(), Access::ReadWrite, Depth::One).during(&step)?;
+            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
+        }
+        Ok(())
+    }
+
+    /// An overlay can mount and then refuse every write: found out here, not by the program.
+    fn probe_write(&self) -> Result<(), Failed> {
+        if self.plan.root == Access::ReadOnly || self.plan.image.trees.is_empty() {
+            return Ok(());
+        }
+        let probe = Path::new("usr/.airlock-probe");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600)).during("write into the overlay of /usr")?;
+        rustix::fs::unlinkat(&self.root, probe, rustix::fs::AtFlags::empty()).during("write into the overlay of /usr")
+    }
+
+    /// The workspace and other paths of the host.
+    fn shown(&mut self, opened: Vec<OwnedFd>) -> Result<(), Failed> {
+        let mut opened = opened.into_iter();
+        for bind in &self.plan.binds {
+            let step = format!("show {} at {}", bind.host.display(), bind.target.display());
+            let tree = match self.trees.pop_front() {
+                Some(tree) => tree,
+                None => {
+                    let source = opened.next().ok_or(io::ErrorKind::NotFound).during(&step)?;
+                    mount::clone_tree(source.as_fd(), Path::new(""), Depth::Recursive).during(&step)?
+                }
+            };
+            mount::restrict(tree.as_fd(), bind.access, Depth::Recursive).during(&step)?;
+            let target = match bind.kind {
+                Kind::Directory => mount::make_dir(self.root.as_fd(), &bind.target),
+                Kind::File => mount::make_file(self.root.as_fd(), &bind.target),
+            };
+            let target = target.during(&format!("{step}: no such place in this image, and it cannot be made"))?;
+            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
+            for socket in &bind.sockets {
+                let hidden = bind.target.join(socket);
+                let Ok(place) = mount::open_beneath(self.root.as_fd(), &hidden) else { continue };
+                system::cover(&place).during(&format!("hide the socket {}", hidden.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories in memory.
+    fn memory(&self) -> Result<(), Failed> {
+        for tmpfs in &self.plan.tmpfs {
+            let step = format!("make a directory in memory at {}", tmpfs.target.display());
+            let size = tmpfs.size.map(|bytes| CString::new(bytes.to_string())).transpose().during(&step)?;
+            let mut options = vec![(c"mode", c"1777")];
+            if let Some(size) = &size {
+                options.push((c"size", size.as_c_str()));
+            }
+            let tree = mount::tmpfs(&options).during(&step)?;
+            let target = mount::make_dir(self.root.as_fd(), &tmpfs.target).during(&step)?;
+            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory in memory over the host's `/tmp`, seen only here, that trees are attached to while they are needed.
+/// It goes away with the old root.
+struct Staging {
+    directory: OwnedFd,
+}
+
+impl Staging {
+    fn mount() -> Result<Staging, Failed> {
+        let tmpfs = mount::tmpfs(&[(c"mode", c"700")]).during("make a staging directory")?;
+        let place = ["/tmp", "/mnt", "/run", "/var"].iter().find_map(|path| open_dir(CWD, Path::new(path)).ok());
+        let place = place.ok_or(io::ErrorKind::NotFound).during("find a place for the staging directory")?;
+        mount::attach(tmpfs.as_fd(), place.as_fd()).during("attach the staging directory")?;
+        Ok(Staging { directory: tmpfs })
+    }
+
+    /// Attaches a tree under a name of its own and opens it there.
+    fn attach(&self, name: &str, tree: &OwnedFd) -> Result<OwnedFd, Failed> {
+        let target = mount::make_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")?;
+        mount::attach(tree.as_fd(), target.as_fd()).during("stage a tree")?;
+        open_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")
+    }
+}
+
+fn is_mounted(place: &OwnedFd) -> bool {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    rustix::fs::statx(place, "", flags, rustix::fs::StatxFlags::empty())
+        .is_ok_and(|stat| stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
+}
+
+fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {
+    let step = "make a bounded disk in memory";
+    let size = CString::new(bytes.to_string()).during(step)?;
+    // One file for every 16 kB, as ext4 does it.
+    let files = CString::new((bytes / 16_384).max(1024).to_string()).during(step)?;
+    mount::tmpfs(&[(c"mode", c"755"), (c"size", size.as_c_str()), (c"nr_inodes", files.as_c_str())]).during(step)
+}
+
+/// The same file or directory the keeper checked, opened in this mount namespace.
+fn reopen(bind: &Bind) -> Result<OwnedFd, Failed> {
+    let step = format!("open {}", bind.host.display());
+    let opened = mount::open_place(CWD, &bind.host).during(&step)?;
+    let (now, then) = (rustix::fs::fstat(&opened).during(&step)?, rustix::fs::fstat(&bind.source).during(&step)?);
+    if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it was replaced meanwhile")).during(&step);
+    }
+    Ok(opened)
+}
+
+fn make_own(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Failed> {
+    let step = format!("make the sandbox's own {name}");
+    let fresh = rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode));
+    let directory = mount::make_dir(parent, Path::new(name)).during(&step)?;
+    if fresh.is_ok() {
+        // The umask may have taken bits away. O_PATH descriptors cannot be changed, their /proc names can.
+        rustix::fs::chmod(fd_path(&directory), Mode::from_raw_mode(mode)).during(&step)?;
+    }
+    Ok(directory)
+}
+
+/// Writes a file that replaces whatever has its name. What the sandbox made of the accounts stays.
+fn own_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
+    let accounts = ["passwd", "group", "shadow", "gshadow"].contains(&name);
+    if accounts && mount::exists(directory, Path::new(name)) {
+        return Ok(());
+    }
+    let mode = if name.contains("shadow") { 0o640 } else { 0o644 };
+    match rustix::fs::unlinkat(directory, name, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(err) => return Err(err.into()),
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(mode))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+    File::from(file).write_all(text.as_bytes())
+}
+
+fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(dir, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// A path that means exactly this descriptor, for calls that only take paths.
+fn fd_path(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}

@@ -1,0 +1,75 @@
+//! The last steps before the guest: capabilities, no new privileges, the second fence, the filter.
+
+use super::{During, Failed};
+use airlock_engine::Plan;
+use airlock_linux::{
+    caps::{self, Cap, CapSet},
+    clone,
+    fd,
+    fence::Fence,
+    seccomp::{Filter, Nested, Relax},
+    spawn,
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+/// What was prepared before the fork.
+pub(super) struct Seal {
+    caps: CapSet,
+    filter: Filter,
+    fence: Option<Fence>,
+    files: Vec<OwnedFd>,
+}
+
+impl Seal {
+    pub(super) fn prepare(plan: &Plan, streams: &[BorrowedFd<'_>]) -> Result<Seal, Failed> {
+        let relax = Relax { caps: plan.caps, nested: plan.nested, set_id: plan.set_id };
+        // Landlock forbids every mount, also those that were asked for.
+        let mounts = plan.nested == Nested::Yes || plan.caps.contains(Cap::SYS_ADMIN);
+        let files = streams.iter().filter(|stream| fd::is_file(stream)).map(|stream| stream.try_clone_to_owned());
+        Ok(Seal {
+            caps: plan.caps,
+            filter: Filter::compile(&relax),
+            fence: if mounts { None } else { Some(Fence::prepare()) },
+            files: files.collect::<io::Result<_>>().during("keep the standard streams")?,
+        })
+    }
+
+    /// From here on this process can do only what programs inside can.
+    /// The guest lies outside the new root, so the fence has to know it.
+    pub(super) fn apply(&self, guest: &OwnedFd) -> Result<(), Failed> {
+        caps::limit_to(self.caps).during("drop capabilities")?;
+        rustix::thread::set_no_new_privs(true).during("give up new privileges")?;
+        if let Some(fence) = &self.fence {
+            let root = std::fs::File::open("/").during("open the new root")?;
+            let guest = std::fs::File::open(format!("/proc/self/fd/{}", guest.as_raw_fd())).during("open the guest")?;
+            let files: Vec<BorrowedFd<'_>> = self.files.iter().map(AsFd::as_fd).chain([guest.as_fd()]).collect();
+            fence.restrict(root.as_fd(), &files).map_err(io::Error::other).during("raise the second fence")?;
+        }
+        self.filter.install().during("install the system call filter")
+    }
+}
+
+/// Becomes user and group 0 of A (or the single id there is) and drops the host's groups.
+pub(super) fn become_builder(plan: &Plan) -> io::Result<()> {
+    let (uid, gid) = match plan.ids.user_outside(0) {
+        Some(_) => (0, plan.ids.group_outside(0).map_or(plan.user.gid, |_| 0)),
+        None => (plan.user.uid, plan.user.gid),
+    };
+    spawn::become_user(uid, gid, &[])
+}
+
+/// Bounds the processes of all ids inside together: the limit of the namespace B is the one in force when it is made.
+pub(super) fn limit_processes(plan: &Plan) -> Result<(), Failed> {
+    let most = Some(plan.bounds.pids.value);
+    let limit = rustix::process::Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(rustix::process::Resource::Nproc, limit).during("limit the number of processes")
+}
+
+/// Becomes the guest: descriptor 3 is its link, everything else but the standard streams closes.
+pub(super) fn execute<T>(guest: OwnedFd, link: OwnedFd) -> Result<T, Failed> {
+    clone::die_with_parent().during("tie the sandbox to its keeper")?;
+    Err(spawn::execute_guest(guest, link)).during("execute the guest")
+}

@@ -1,0 +1,145 @@
+//! `/proc`, `/sys`, `/dev`, `/run`: made fresh for every sandbox, with what should not be touched covered.
+
+use super::{During, Failed};
+use airlock_engine::Plan;
+use airlock_linux::mount::{self, Access, Depth};
+use rustix::fs::FileType;
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// Covered: the files give nothing, the directories are empty. Each tells about the host or changes it.
+const MASKED: [&str; 17] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+/// Readable only.
+const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
+/// Device nodes every program expects: name, major, minor.
+const DEVICES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// Mounts them all below `root` and returns the root directory of the devpts.
+pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let proc = mount::proc().during("mount a fresh /proc")?;
+    attach_at(root, "proc", &proc)?;
+    let sys = mount::sysfs().during("mount a fresh /sys")?;
+    attach_at(root, "sys", &sys)?;
+    let run = mount::tmpfs(&[(c"mode", c"755")]).during("make /run")?;
+    rustix::fs::mkdirat(&run, "lock", rustix::fs::Mode::from_raw_mode(0o1777)).during("make /run/lock")?;
+    attach_at(root, "run", &run)?;
+    if plan.root == Access::ReadOnly {
+        for name in ["tmp", "var/tmp"] {
+            let own = mount::tmpfs(&[(c"mode", c"1777")]).during("make a temporary directory")?;
+            attach_at(root, name, &own)?;
+        }
+    }
+    let terminals = devices(plan, root)?;
+    protect(root)?;
+    Ok(terminals)
+}
+
+/// Covers a file with an empty one that cannot be written, a directory with an empty one.
+pub(super) fn cover(place: &OwnedFd) -> io::Result<()> {
+    let stat = rustix::fs::fstat(place)?;
+    let tree = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        let empty = mount::tmpfs(&[(c"mode", c"555"), (c"size", c"4096"), (c"nr_inodes", c"2")])?;
+        mount::make_read_only(empty.as_fd(), Depth::One)?;
+        empty
+    } else {
+        let null = mount::open_device(Path::new("/dev/null"), 1, 3)?;
+        let tree = mount::clone_tree(null.as_fd(), Path::new(""), Depth::One)?;
+        mount::make_read_only(tree.as_fd(), Depth::One)?;
+        tree
+    };
+    mount::attach(tree.as_fd(), place.as_fd())
+}
+
+fn attach_at(root: BorrowedFd<'_>, name: &str, tree: &OwnedFd) -> Result<(), Failed> {
+    let step = format!("mount /{name}");
+    let target = mount::make_dir(root, Path::new(name)).during(&step)?;
+    mount::attach(tree.as_fd(), target.as_fd()).during(&step)
+}
+
+fn devices(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = "make /dev";
+    let dev = mount::tmpfs(&[(c"mode", c"755"), (c"size", c"65536")]).during(step)?;
+    for name in ["pts", "shm", "mqueue"] {
+        rustix::fs::mkdirat(&dev, name, rustix::fs::Mode::from_raw_mode(0o755)).during(step)?;
+    }
+    for (name, target) in DEVICE_LINKS {
+        rustix::fs::symlinkat(target, &dev, name).during(step)?;
+    }
+    attach_at(root, "dev", &dev)?;
+    for (name, major, minor) in DEVICES {
+        let step = format!("show /dev/{name}");
+        let device = mount::open_device(&Path::new("/dev").join(name), major, minor).during(&step)?;
+        let tree = mount::clone_tree(device.as_fd(), Path::new(""), Depth::One).during(&step)?;
+        let target = mount::make_file(dev.as_fd(), Path::new(name)).during(&step)?;
+        mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
+    }
+    let shm = mount::tmpfs(&[(c"mode", c"1777")]).during("make /dev/shm")?;
+    attach_at(dev.as_fd(), "shm", &shm)?;
+    let mqueue = mount::mqueue().during("make /dev/mqueue")?;
+    attach_at(dev.as_fd(), "mqueue", &mqueue)?;
+    terminals(plan, dev.as_fd())
+}
+
+fn terminals(plan: &Plan, dev: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = "make /dev/pts";
+    let user = CString::new(plan.user.uid.to_string()).during(step)?;
+    let mut options = vec![(c"ptmxmode", c"666"), (c"mode", c"620")];
+    if plan.caller.is_root() {
+        options.push((c"uid", user.as_c_str()));
+    }
+    if plan.ids.group_outside(5).is_some() {
+        options.push((c"gid", c"5"));
+    }
+    let pts = mount::devpts(&options).during(step)?;
+    attach_at(dev, "pts", &pts)?;
+    Ok(pts)
+}
+
+/// Covers and protects what a fresh `/proc` and `/sys` would still give away.
+fn protect(root: BorrowedFd<'_>) -> Result<(), Failed> {
+    for path in MASKED {
+        let Ok(place) = mount::open_beneath(root, Path::new(path)) else { continue };
+        cover(&place).during(&format!("cover {path}"))?;
+    }
+    for path in READ_ONLY {
+        let step = format!("make {path} read-only");
+        let Ok(place) = mount::open_beneath(root, Path::new(path)) else { continue };
+        if !mount::is_procfs(&place) {
+            return Err(io::Error::from(io::ErrorKind::InvalidData)).during(&step);
+        }
+        let tree = mount::clone_tree(place.as_fd(), Path::new(""), Depth::One).during(&step)?;
+        mount::make_read_only(tree.as_fd(), Depth::One).during(&step)?;
+        mount::attach(tree.as_fd(), place.as_fd()).during(&step)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! One client of a keeper.
+
+use super::server::First;
+use airlock_engine::keeper::{
+    Keeper,
+    life::{GRACE, News},
+    program::{Event, Program},
+    terminal::Terminal,
+    watched,
+};
+use airlock_linux::fd;
+use airlock_protocol::{
+    control::{Exec, Owner, Refusal, Reply, Request, TERMINAL},
+    frame::{Decoder, Frame, Kind, Malformed},
+};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    rc::Rc,
+    time::Duration,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{Notify, mpsc},
+    task::JoinSet,
+    time::timeout,
+};
+
+const SIGTERM: i32 = 15;
+const SIGHUP: i32 = 1;
+/// Descriptors that came but belong to no frame yet.
+const MOST_DESCRIPTORS: usize = 16;
+/// How long a client may take to read its last replies.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// Serves the command that started the sandbox.
+pub(super) async fn owner(keeper: Rc<Keeper>, first: First) {
+    let owner = first.owner;
+    let Ok(mut connection) = Connection::new(keeper.clone(), first.socket) else { return };
+    connection.follow_main(first.news);
+    let closed = connection.run().await;
+    if closed == Closed::ByClient && owner == Owner::Foreground {
+        keeper.end(SIGHUP, GRACE).await;
+    }
+}
+
+/// Serves anybody else.
+pub(super) async fn client(keeper: Rc<Keeper>, socket: OwnedFd) {
+    let Ok(connection) = Connection::new(keeper, socket) else { return };
+    connection.run().await;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    ByClient,
+    ByUs,
+}
+
+/// What a client's signals, sizes and keys go to.
+#[derive(Default)]
+struct Own {
+    process: Option<u32>,
+    terminal: Option<Rc<Terminal>>,
+}
+
+struct Connection {
+    keeper: Rc<Keeper>,
+    incoming: Incoming,
+    replies: mpsc::Sender<Vec<u8>>,
+    own: Rc<RefCell<Own>>,
+    follows: bool,
+    finished: Rc<Notify>,
+    tasks: JoinSet<()>,
+    programs: JoinSet<()>,
+}
+
+impl Connection {
+    fn new(keeper: Rc<Keeper>, socket: OwnedFd) -> io::Result<Connection> {
+        fd::set_nonblocking(socket.as_fd())?;
+        let socket = Rc::new(watched(socket, Interest::READABLE | Interest::WRITABLE)?);
+        let (replies, queue) = mpsc::channel(64);
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(write(socket.clone(), queue));
+        let incoming = Incoming { socket, decoder: Decoder::default(), descriptors: VecDeque::new() };
+        let (own, finished, programs) = (Rc::default(), Rc::default(), JoinSet::new());
+        Ok(Connection { keeper, incoming, replies, own, follows: false, finished, tasks, programs })
+    }
+
+    async fn run(mut self) -> Closed {
+        let keeper = self.keeper.clone();
+        let closed = loop {
+            tokio::select! {
+                biased;
+                () = self.finished.notified() => break Closed::ByUs,
+                _ = keeper.wait(), if !self.follows => break Closed::ByUs,
+                frame = self.incoming.next() => match frame {
+                    Ok(Some((frame, descriptors))) => self.heard(frame, descriptors).await,
+                    Ok(None) | Err(_) => break Closed::ByClient,
+                },
+            }
+        };
+        if closed == Closed::ByClient
+            && let Some(process) = self.own.borrow().process
+        {
+            let _ = self.keeper.signal(process, SIGHUP).await;
+        }
+        self.programs.shutdown().await;
+        drop(self.replies);
+        let _ = timeout(FLUSH, async { while self.tasks.join_next().await.is_some() {} }).await;
+        closed
+    }
+
+    async fn heard(&mut self, frame: Frame, descriptors: Vec<OwnedFd>) {
+        if frame.kind == Kind::Data {
+            let terminal = self.own.borrow().terminal.clone();
+            if let Some(terminal) = terminal.filter(|_| frame.stream == TERMINAL) {
+                let _ = terminal.write(&frame.body).await;
+            }
+            return;
+        }
+        let reply = match frame.parse::<Request>() {
+            Ok(request) => self.asked(request, descriptors).await,
+            Err(err) => Some(Reply::Refused(unreadable(&err))),
+        };
+        if let Some(reply) = reply {
+            say(&self.replies, &reply).await;
+        }
+    }
+
+    async fn asked(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let done = |done: Result<(), Refusal>| Some(done.map_or_else(Reply::Refused, |()| Reply::Done));
+        match request {
+            Request::Get => Some(Reply::State(Box::new(self.keeper.state()))),
+            Request::Exec(exec) => self.exec(exec, descriptors).await,
+            Request::Signal { signal } => {
+                let process = self.own.borrow().process.unwrap_or_else(|| self.keeper.main_process());
+                let sent = self.keeper.signal(process, signal).await;
+                if self.follows { None } else { done(sent) }
+            }
+            Request::Resize(size) => {
+                let terminal = self.own.borrow().terminal.clone();
+                let _ = terminal.map(|terminal| terminal.resize(size));
+                None
+            }
+            Request::Stop { grace_ms } => {
+                let exit = self.keeper.end(SIGTERM, Duration::from_millis(grace_ms)).await;
+                exit.map(Reply::Ended)
+            }
+            Request::Restart { grace_ms } => done(self.keeper.restart(Duration::from_millis(grace_ms)).await),
+            Request::Wait => self.keeper.wait().await.map(Reply::Ended),
+            Request::Pause => done(self.keeper.freeze(None).await),
+            Request::Resume => done(self.keeper.thaw().await),
+        }
+    }
+
+    async fn exec(&mut self, exec: Exec, passed: Vec<OwnedFd>) -> Option<Reply> {
+        if self.follows {
+            return Some(Reply::Refused(refusal("this connection already has a program")));
+        }
+        match self.keeper.exec(exec, passed, &mut self.programs).await {
+            Err(refusal) => Some(Reply::Refused(refusal)),
+            Ok(program) => {
+                say(&self.replies, &Reply::Started { pid: program.pid }).await;
+                self.follows = true;
+                self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
+                let (replies, finished, own) = (self.replies.clone(), self.finished.clone(), self.own.clone());
+                self.tasks.spawn_local(async move {
+                    follow_program(program, &replies).await;
+                    own.borrow_mut().process = None;
+                    finished.notify_one();
+                });
+                None
+            }
+        }
+    }
+
+    fn follow_main(&mut self, news: mpsc::Receiver<News>) {
+        self.follows = true;
+        let (keeper, replies) = (self.keeper.clone(), self.replies.clone());
+        let (finished, own) = (self.finished.clone(), self.own.clone());
+        self.tasks.spawn_local(async move {
+            follow_main(&keeper, news, &replies, &own).await;
+            finished.notify_one();
+        });
+    }
+}
+
+/// Tells the client of its program until it has ended, output first.
+async fn follow_program(mut program: Program, replies: &mpsc::Sender<Vec<u8>>) {
+    let mut shown = program.terminal.as_ref().map(|terminal| terminal.watch());
+    let end = loop {
+        tokio::select! {
+            Some(bytes) = next_shown(&mut shown) => show(replies, &bytes).await,
+            event = program.events.recv() => match event {
+                Some(Event::Ended(end)) => break Some(end),
+                Some(Event::Stopped { signal }) => say(replies, &Reply::Stopped { signal }).await,
+                Some(_) => {}
+                None => break None,
+            },
+        }
+    };
+    {
+        let mut read = std::pin::pin!(program.output_read());
+        loop {
+            tokio::select! {
+                biased;
+                Some(bytes) = next_shown(&mut shown) => show(replies, &bytes).await,
+                () = &mut read => break,
+            }
+        }
+    }
+    show_rest(&mut shown, replies).await;
+    let last = match end {
+        Some(end) => Reply::ProgramEnded { end },
+        None => Reply::Refused(refusal("the sandbox ended before the program did")),
+    };
+    say(replies, &last).await;
+}
+
+/// Tells the first client of the main program, through all its restarts.
+async fn follow_main(
+    keeper: &Keeper,
+    mut news: mpsc::Receiver<News>,
+    replies: &mpsc::Sender<Vec<u8>>,
+    own: &RefCell<Own>,
+) {
+    let mut shown = None;
+    let exit = loop {
+        tokio::select! {
+            biased;
+            Some(bytes) = next_shown(&mut shown) => show(replies, &bytes).await,
+            Some(item) = news.recv() => match item {
+                News::Started { pid, terminal } => {
+                    shown = terminal.as_ref().map(|terminal| terminal.watch());
+                    own.borrow_mut().terminal = terminal;
+                    say(replies, &Reply::Started { pid }).await;
+                }
+                News::Stopped { signal } => say(replies, &Reply::Stopped { signal }).await,
+                News::Refused(refusal) => {
+                    say(replies, &Reply::Refused(refusal)).await;
+                    return;
+                }
+            },
+            exit = keeper.wait() => break exit,
+        }
+    };
+    show_rest(&mut shown, replies).await;
+    if let Some(exit) = exit {
+        say(replies, &Reply::Ended(exit)).await;
+    }
+}
+
+type Shown = Option<mpsc::Receiver<Vec<u8>>>;
+
+async fn next_shown(shown: &mut Shown) -> Option<Vec<u8>> {
+    shown.as_mut()?.recv().await
+}
+
+async fn show_rest(shown: &mut Shown, replies: &mpsc::Sender<Vec<u8>>) {
+    while let Some(Ok(bytes)) = shown.as_mut().map(mpsc::Receiver::try_recv) {
+        show(replies, &bytes).await;
+    }
+}
+
+async fn show(replies: &mpsc::Sender<Vec<u8>>, bytes: &[u8]) {
+    let _ = replies.send(Frame::data(TERMINAL, bytes).encode()).await;
+}
+
+async fn say(replies: &mpsc::Sender<Vec<u8>>, reply: &Reply) {
+    if let Ok(frame) = Frame::message(reply, 0) {
+        let _ = replies.send(frame.encode()).await;
+    }
+}
+
+async fn write(socket: Rc<AsyncFd<OwnedFd>>, mut queue: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = queue.recv().await {
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let sent = socket
+                .async_io(Interest::WRITABLE, |socket| fd::send_with_fds(socket.as_fd(), rest, &[]))
+                .await;
+            match sent {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Frames of a client with the descriptors that came with them.
+struct Incoming {
+    socket: Rc<AsyncFd<OwnedFd>>,
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Incoming {
+    async fn next(&mut self) -> io::Result<Option<(Frame, Vec<OwnedFd>)>> {
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+                let count = usize::from(frame.descriptors).min(self.descriptors.len());
+                return Ok(Some((frame, self.descriptors.drain(..count).collect())));
+            }
+            let mut bytes = [0u8; 32 * 1024];
+            let mut descriptors = Vec::new();
+            let count = self
+                .socket
+                .async_io(Interest::READABLE, |socket| {
+                    fd::receive_with_fds(socket.as_fd(), &mut bytes, &mut descriptors)
+                })
+                .await?;
+            if count == 0 || self.descriptors.len() + descriptors.len() > MOST_DESCRIPTORS {
+                return Ok(None);
+            }
+            self.descriptors.extend(descriptors);
+            self.decoder.feed(bytes.get(..count).unwrap_or_default());
+        }
+    }
+}
+
+fn unreadable(err: &Malformed) -> Refusal {
+    let mut refusal = refusal("the keeper does not understand this request");
+    refusal.why = Some(err.to_string());
+    refusal.fix = Some("use the version of airlock that started the sandbox".to_owned());
+    refusal
+}
+
+fn refusal(what: &str) -> Refusal {
+    Refusal { code: 125, what: what.to_owned(), why: None, fix: None }
+}

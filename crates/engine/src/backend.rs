@@ -1,0 +1,51 @@
+//! The seam between what happens and where.
+
+use crate::plan::Plan;
+use airlock_linux::{clone::Child, fd};
+use airlock_protocol::control::Refusal;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// A place to run.
+pub trait Backend {
+    /// Builds the wall, puts the guest behind it and returns when the guest can be spoken to. Fails closed: on an
+    /// error nothing of the sandbox is left running.
+    ///
+    /// `streams` are the descriptors the program will get as standard streams, so that a second fence can let them
+    /// through; `confine` is called with the first process of the sandbox before any of its code runs.
+    fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal>;
+}
+
+/// What the engine adds while a sandbox is being built.
+pub struct Confine<'a> {
+    /// Standard streams of the program.
+    pub streams: &'a [BorrowedFd<'a>],
+    /// Puts a process into its control groups.
+    pub admit: &'a mut dyn FnMut(rustix::process::Pid) -> Result<(), Refusal>,
+    /// A cgroup v2 directory to be born in, instead of being admitted.
+    pub cgroup: Option<BorrowedFd<'a>>,
+    /// A file system of bounded size that replaces the sandbox's directory for everything it writes.
+    pub disk: Option<OwnedFd>,
+}
+
+/// A sandbox that has been built, with no program in it yet.
+#[derive(Debug)]
+pub struct Launched {
+    /// PID 1.
+    pub init: Child,
+    /// The keeper's end of the guest link.
+    pub link: OwnedFd,
+    /// Root directory of the sandbox's devpts, where terminals are made.
+    pub terminals: Option<OwnedFd>,
+}
+
+impl Launched {
+    /// The descriptor that becomes readable when PID 1 has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.init.pidfd)
+    }
+
+    /// Never waits when talking to the guest.
+    pub fn set_nonblocking(&self) -> std::io::Result<()> {
+        fd::set_nonblocking(std::os::fd::AsFd::as_fd(&self.link))
+    }
+}

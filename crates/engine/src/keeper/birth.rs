@@ -1,0 +1,326 @@
+//! Building the sandbox, while this process has one thread.
+
+use super::{Keeper, Tasks, life, link, log::Log, program, watch, watched};
+use crate::{
+    backend::{Backend, Confine, Launched},
+    plan::{self, Caller, Plan, bounds},
+    store::{Lock, Sandbox},
+};
+use airlock_linux::{
+    cgroup::{self, Controller, Group, Layout, Version},
+    disk::{self, Limited},
+    idmap::Extent,
+};
+use airlock_protocol::{
+    control::Refusal,
+    spec::{DiskBy, Spec},
+    state::{By, Enforced, IdExtent, Limit, State, Status},
+};
+use std::{
+    cell::{Cell, RefCell},
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
+    path::Path,
+    rc::Rc,
+};
+use tokio::{
+    io::Interest,
+    sync::mpsc,
+};
+
+/// A sandbox that stands, with no program in it yet.
+pub struct Born {
+    sandbox: Sandbox,
+    spec: Spec,
+    plan: Plan,
+    launched: Launched,
+    group: Option<Group>,
+    limits: Vec<Enforced>,
+}
+
+/// A sandbox and the tasks around it.
+pub struct Awake {
+    /// For doors.
+    pub keeper: Rc<Keeper>,
+    /// For [`life::run`].
+    pub life: life::Life,
+    /// For the first client.
+    pub news: mpsc::Receiver<life::News>,
+}
+
+/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1.
+pub fn build(
+    sandbox: &Sandbox,
+    backend: &dyn Backend,
+    guest: &[u8],
+    passed: &[OwnedFd],
+) -> Result<Born, Refusal> {
+    let spec = sandbox.spec().map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    install_guest(&plan::guest_file(sandbox, guest), guest)
+        .map_err(|err| plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None))?;
+    let plan = plan::check(&spec, sandbox, Caller::current(), guest)?;
+    let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
+    prepare_disk(&plan.disk, base)
+        .map_err(|err| plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None))?;
+    let (group, mut limits) = confine(&plan, sandbox)?;
+    let bounded = bounded_disk(&plan, sandbox, base)?;
+    limits.extend(other_limits(&plan, bounded.as_ref()));
+    let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+    let mut admit = |pid| match &group {
+        Some(group) => group.admit(pid).map_err(|err| refuse_limit(&err)),
+        None => Ok(()),
+    };
+    let launched = backend.launch(
+        &plan,
+        Confine {
+            streams: &streams,
+            admit: &mut admit,
+            cgroup: group.as_ref().and_then(Group::clone_into_fd),
+            disk: bounded.map(|limited| limited.mount),
+        },
+    );
+    match launched {
+        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, limits }),
+        Err(refusal) => {
+            let _ = group.map(Group::remove);
+            Err(refusal)
+        }
+    }
+}
+
+impl Born {
+    /// Sets everything in motion but the program itself. Needs a runtime.
+    pub fn wake(self, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> io::Result<Awake> {
+        self.launched.set_nonblocking()?;
+        let link = Rc::new(watched(self.launched.link.try_clone()?, Interest::READABLE | Interest::WRITABLE)?);
+        let init = watched(self.launched.init.pidfd.try_clone()?, Interest::READABLE)?;
+        let (guest, queue) = mpsc::channel(64);
+        let (orders, received) = mpsc::channel(4);
+        let (teller, news) = mpsc::channel(16);
+        let is_recheck_due = self.plan.image.is_recheck_due;
+        let keeper = Rc::new(self.into_keeper(guest, orders));
+        tasks.spawn_local(link::write(link.clone(), queue));
+        tasks.spawn_local(link::read(link, keeper.clone()));
+        tasks.spawn_local(watch::disk(keeper.clone()));
+        if is_recheck_due {
+            tasks.spawn_local(watch::recheck_host(keeper.clone()));
+        }
+        let life = life::Life { orders: received, news: teller, passed, init };
+        Ok(Awake { keeper, life, news })
+    }
+
+    fn into_keeper(self, guest: mpsc::Sender<link::Outgoing>, orders: mpsc::Sender<super::Order>) -> Keeper {
+        let (plan, log) = (self.plan, Log::at(&self.sandbox.log()));
+        let shifted = plan.ids.user_outside(plan.user.uid).zip(plan.ids.group_outside(plan.user.gid));
+        let state = state(&self.sandbox, &plan, &self.launched, &self.group, self.limits);
+        let keeper = Keeper {
+            view: plan::view(&self.sandbox, &plan.caller),
+            sandbox: self.sandbox,
+            spec: self.spec,
+            env: plan.env,
+            user: plan.user,
+            etc: plan.etc,
+            bounds: plan.bounds,
+            state: RefCell::new(state),
+            launched: self.launched,
+            group: self.group,
+            guest,
+            programs: program::Table::default(),
+            log: Rc::new(log),
+            orders,
+            main: Cell::new(0),
+            ended: tokio::sync::watch::Sender::new(None),
+            shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
+            _image: plan.image,
+        };
+        keeper.update(|_| {});
+        keeper
+    }
+}
+
+/// The state of a sandbox that has just been built.
+fn state(
+    sandbox: &Sandbox,
+    plan: &Plan,
+    launched: &Launched,
+    group: &Option<Group>,
+    limits: Vec<Enforced>,
+) -> State {
+    let extents = |extents: &[Extent]| -> Vec<IdExtent> {
+        let extent = |e: &Extent| IdExtent { inside: e.inside, outside: e.outside, count: e.count };
+        extents.iter().map(extent).collect()
+    };
+    let paths = group.as_ref().map(Group::paths).unwrap_or_default();
+    let old = sandbox.state();
+    let name = old.as_ref().ok().map(|state| state.name.clone());
+    let created = old.map_or_else(|_| crate::store::now(), |state| state.created_at);
+    State {
+        id: sandbox.id().clone(),
+        name: name.unwrap_or_else(|| crate::store::generate_name(0)),
+        created_at: created,
+        started_at: None,
+        status: Status::Creating,
+        exit: None,
+        keeper_pid: Some(std::process::id()),
+        init_pid: u32::try_from(launched.init.pid.as_raw_nonzero().get()).ok(),
+        restarts: 0,
+        limits,
+        id_map: extents(&plan.ids.users),
+        group_map: extents(&plan.ids.groups),
+        note: None,
+        cgroups: paths.iter().map(|path| path.display().to_string()).collect(),
+    }
+}
+
+/// The guest lies in the state directory as a file nobody writes to; it is compared with the one in this binary at
+/// every start, so that a changed one is never executed.
+fn install_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|there| there == guest) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let temporary = folder.join(format!(".guest-{}", std::process::id()));
+    fs::write(&temporary, guest)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o555))?;
+    fs::rename(&temporary, path)
+}
+
+/// The directory of everything the sandbox writes belongs to its root.
+fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
+    }
+    if let Some((user, group)) = base {
+        std::os::unix::fs::chown(path, Some(user), Some(group))?;
+    }
+    Ok(())
+}
+
+/// Control groups: what was asked for must hold, the defaults where this host can.
+fn confine(plan: &Plan, sandbox: &Sandbox) -> Result<(Option<Group>, Vec<Enforced>), Refusal> {
+    let layout = cgroup::layout()
+        .map_err(|err| plan::refusal(5, "the control groups of this host cannot be read", Some(&err.to_string()), None))?;
+    let bounds = &plan.bounds;
+    let can = |controller| layout.can(controller).is_ok();
+    let limits = cgroup::Limits {
+        memory: (bounds.memory.requested || can(Controller::Memory)).then_some(bounds.memory.value),
+        cpu_millis: bounds.cpu_millis,
+        // The kernel bounds pids by the resource limit too, so an unasked bound needs no group of its own.
+        pids: (can(Controller::Pids)).then_some(bounds.pids.value),
+    };
+    let by = |controller| match layout.version_of(controller) {
+        Some(Version::V1) => By::CgroupV1,
+        Some(Version::V2) => By::CgroupV2,
+        None => By::Nothing,
+    };
+    let memory_by = if limits.memory.is_some() { by(Controller::Memory) } else { By::Nothing };
+    let pids_by = if limits.pids.is_some() { by(Controller::Pids) } else { By::Rlimit };
+    let mut enforced = vec![
+        Enforced { limit: Limit::Memory, value: bounds.memory.value, requested: bounds.memory.requested, by: memory_by },
+        Enforced { limit: Limit::Pids, value: bounds.pids.value, requested: bounds.pids.requested, by: pids_by },
+    ];
+    if let Some(value) = bounds.cpu_millis {
+        enforced.push(Enforced { limit: Limit::Cpu, value, requested: true, by: by(Controller::Cpu) });
+    }
+    let group = make_group(&layout, sandbox, &limits)?;
+    Ok((group, enforced))
+}
+
+fn make_group(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Result<Option<Group>, Refusal> {
+    if *limits == cgroup::Limits::default() {
+        return Ok(None);
+    }
+    Group::create(layout, sandbox.id().as_str(), limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+}
+
+fn refuse_limit(err: &cgroup::Error) -> Refusal {
+    let fix = match err {
+        cgroup::Error::Cannot(cannot) => cannot.fix(),
+        _ => "airlock doctor".to_owned(),
+    };
+    plan::refusal(125, "a limit of this sandbox cannot be enforced", Some(&plan::chain(err)), Some(&fix))
+}
+
+/// A disk of bounded size, as host root.
+fn bounded_disk(plan: &Plan, sandbox: &Sandbox, base: Option<(u32, u32)>) -> Result<Option<Limited>, Refusal> {
+    let Some(wanted) = plan.bounds.disk.filter(|disk| disk.by == DiskBy::Kernel) else { return Ok(None) };
+    let templates = sandbox.store().host().join("disks");
+    let failed = |why: String, fix: Option<String>| {
+        plan::refusal(125, "the disk of this sandbox cannot be bounded", Some(&why), fix.as_deref())
+    };
+    fs::create_dir_all(&templates).map_err(|err| failed(err.to_string(), None))?;
+    let limited = disk::open_limited(sandbox.folder(), wanted.bytes, &templates)
+        .map_err(|err| failed(plan::chain(&err), err.fix()))?;
+    if let Some((user, group)) = base {
+        let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        rustix::fs::chownat(&limited.mount, "", Some(owner.0), Some(owner.1), rustix::fs::AtFlags::EMPTY_PATH)
+            .map_err(|err| failed(err.to_string(), None))?;
+    }
+    Ok(Some(limited))
+}
+
+fn other_limits(plan: &Plan, bounded: Option<&Limited>) -> Vec<Enforced> {
+    let own = |limit, value, requested, by| Enforced { limit, value, requested, by };
+    let bounds = &plan.bounds;
+    let total = disk::free(&plan.disk).map_or(0, |free| free.total);
+    let mut limits = vec![
+        own(Limit::Nofile, bounds.nofile.value, bounds.nofile.requested, By::Rlimit),
+        own(Limit::DiskReserve, disk::reserve(total), false, By::Keeper),
+        own(Limit::Log, bounds::LOG_BYTES, false, By::Keeper),
+    ];
+    if let Some(wanted) = bounds.disk {
+        let by = match bounded.map(|limited| limited.backing) {
+            Some(disk::Backing::ProjectQuota) => By::Quota,
+            Some(disk::Backing::LoopImage) => By::LoopImage,
+            None => By::from(wanted.by),
+        };
+        limits.push(own(Limit::Disk, wanted.bytes, true, by));
+    }
+    if let Some(timeout) = bounds.timeout {
+        limits.push(own(Limit::Timeout, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), true, By::Keeper));
+    }
+    limits
+}
+
+/// Ends the sandbox for good: whoever waits is told first, then everything goes.
+pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
+    let _ = keeper.clear().await;
+    if let Ok(exit) = outcome {
+        keeper.update(|state| {
+            state.status = Status::Stopped;
+            state.exit = Some(exit.clone());
+            state.note = None;
+        });
+    }
+}
+
+/// Takes down what is left of a sandbox that has ended; the process has one thread again.
+pub fn bury(keeper: Keeper, lock: Lock, keep: Keep) {
+    let Keeper { sandbox, launched, group, .. } = keeper;
+    let gone = match keep {
+        Keep::Yes => None,
+        Keep::No(gone) => gone,
+    };
+    let _ = launched.init.kill();
+    let _ = launched.init.wait();
+    if let Some(Err(err)) = group.map(Group::remove) {
+        eprintln!("airlock keep: {}", plan::chain(&err));
+    }
+    if let Some(Err(err)) = gone.map(crate::store::Gone::delete) {
+        eprintln!("airlock keep: {}", plan::chain(&err));
+    }
+    drop((sandbox, lock));
+}
+
+/// Whether a sandbox stays when its program has ended.
+pub enum Keep {
+    /// Stopped, with its files.
+    Yes,
+    /// It is out of sight already; its files go.
+    No(Option<crate::store::Gone>),
+}

@@ -1,0 +1,243 @@
+//! The life of the main program: started, waited for, started anew, ended.
+
+use super::{
+    Keeper, Order, Tasks, plan,
+    program::{self, Event, Program},
+};
+use crate::store;
+use airlock_protocol::{
+    control::Refusal,
+    guest::End,
+    spec::Restart,
+    state::{Cause, Exit, Status},
+};
+use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+/// What the first client hears of.
+#[derive(Debug)]
+pub enum News {
+    /// The program runs; its terminal, if it has one, can be watched.
+    Started {
+        /// Its pid inside.
+        pid: u32,
+        /// Its terminal.
+        terminal: Option<Rc<super::terminal::Terminal>>,
+    },
+    /// It stopped.
+    Stopped {
+        /// By this signal.
+        signal: i32,
+    },
+    /// It could not be started.
+    Refused(Refusal),
+}
+
+/// Everything the life of a program needs besides the keeper.
+pub struct Life {
+    /// Orders of clients.
+    pub(super) orders: mpsc::Receiver<Order>,
+    /// The first client.
+    pub news: mpsc::Sender<News>,
+    /// The first client's streams.
+    pub passed: Vec<OwnedFd>,
+    /// PID 1, readable when it has ended.
+    pub(super) init: AsyncFd<OwnedFd>,
+}
+
+/// How long SIGTERM has before SIGKILL where nobody said.
+pub const GRACE: Duration = Duration::from_secs(10);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+/// A program that ran this long has started well; the next restart is a first one again.
+const WELL: Duration = Duration::from_secs(10);
+
+/// How one run of the program came to its end.
+enum Outcome {
+    Ended(End),
+    TimedOut,
+    Ordered { restart: bool, end: Option<End> },
+    GuestDied,
+}
+
+/// Runs the program until it has ended for good; says how.
+pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Result<Exit, Refusal> {
+    let mut failures = 0u32;
+    loop {
+        let began = Instant::now();
+        let kept = clone_all(&life.passed, keeper.spec.restart);
+        let passed = std::mem::replace(&mut life.passed, kept);
+        let mut program = match start(keeper, passed, tasks).await {
+            Ok(program) => program,
+            Err(refusal) if failures == 0 => return Err(refusal),
+            Err(refusal) => return Ok(exit(refusal.code, Cause::NotStarted { why: refusal.what })),
+        };
+        keeper.main.set(program.process);
+        let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
+        let _ = life.news.send(started).await;
+        keeper.update(|state| {
+            state.status = Status::Running;
+            state.started_at = Some(store::now());
+            state.exit = None;
+        });
+        let outcome = follow(keeper, &mut program, &mut life).await;
+        program.written.wait().await;
+        if began.elapsed() >= WELL {
+            failures = 0;
+        }
+        let (exit, ordered) = judge(keeper, &outcome);
+        failures += 1;
+        if !(ordered || wants_restart(keeper.spec.restart, &outcome, failures)) {
+            return Ok(exit);
+        }
+        let delay = if ordered { Duration::ZERO } else { delay(failures) };
+        if !pause_before_restart(keeper, &mut life, exit.clone(), delay).await {
+            return Ok(exit);
+        }
+    }
+}
+
+async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<Program, Refusal> {
+    let wanted = program::Wanted {
+        command: keeper.spec.command.clone(),
+        env: keeper.env.clone(),
+        workdir: plan::workdir(&keeper.spec.workdir)?,
+        user: keeper.user.clone(),
+        stdio: keeper.spec.stdio,
+    };
+    keeper.start(wanted, passed, tasks).await
+}
+
+/// Waits for whatever ends the program.
+async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outcome {
+    let deadline = keeper.bounds.timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        tokio::select! {
+            biased;
+            event = program.events.recv() => match event {
+                Some(Event::Ended(end)) => return Outcome::Ended(end),
+                Some(Event::Stopped { signal }) => {
+                    let _ = life.news.try_send(News::Stopped { signal });
+                }
+                Some(_) => {}
+                None => return Outcome::GuestDied,
+            },
+            _ = life.init.ready(Interest::READABLE) => {
+                // Its last words may still be on the link.
+                let last = timeout_at(Instant::now() + Duration::from_millis(50), program.events.recv()).await;
+                return match last {
+                    Ok(Some(Event::Ended(end))) => Outcome::Ended(end),
+                    _ => Outcome::GuestDied,
+                };
+            }
+            order = life.orders.recv() => match order {
+                Some(Order::End { signal, grace }) => {
+                    let end = put_down(keeper, program, signal, grace).await;
+                    return Outcome::Ordered { restart: false, end };
+                }
+                Some(Order::Restart { grace }) => {
+                    let end = put_down(keeper, program, SIGTERM, grace).await;
+                    return Outcome::Ordered { restart: true, end };
+                }
+                None => return Outcome::GuestDied,
+            },
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                put_down(keeper, program, SIGTERM, GRACE).await;
+                return Outcome::TimedOut;
+            }
+        }
+    }
+}
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// Asks the program to end, then makes it.
+async fn put_down(keeper: &Keeper, program: &mut Program, signal: i32, grace: Duration) -> Option<End> {
+    let _ = keeper.signal(program.process, signal).await;
+    let until = Instant::now() + grace;
+    loop {
+        match timeout_at(until, program.events.recv()).await {
+            Ok(Some(Event::Ended(end))) => return Some(end),
+            Ok(Some(_)) => {}
+            Ok(None) => return None,
+            Err(_) => break,
+        }
+    }
+    let _ = keeper.signal(program.process, SIGKILL).await;
+    let until = Instant::now() + Duration::from_secs(5);
+    while let Ok(Some(event)) = timeout_at(until, program.events.recv()).await {
+        if let Event::Ended(end) = event {
+            return Some(end);
+        }
+    }
+    None
+}
+
+fn judge(keeper: &Keeper, outcome: &Outcome) -> (Exit, bool) {
+    let ended = |end: End| {
+        let out_of_memory = keeper.ran_out_of_memory() && end.shell_code() == 128 + 9;
+        match end {
+            _ if out_of_memory => exit(128 + 9, Cause::OutOfMemory),
+            End::Exited { code } => exit(code, Cause::Exited),
+            End::Signalled { signal } => exit(end.shell_code(), Cause::Signalled { signal }),
+        }
+    };
+    match outcome {
+        Outcome::Ended(end) => (ended(*end), false),
+        Outcome::TimedOut => (exit(124, Cause::TimedOut), false),
+        Outcome::Ordered { restart, end } => {
+            (end.map_or_else(|| exit(128 + 9, Cause::Signalled { signal: SIGKILL }), ended), *restart)
+        }
+        Outcome::GuestDied if keeper.ran_out_of_memory() => (exit(128 + 9, Cause::OutOfMemory), false),
+        Outcome::GuestDied => (exit(125, Cause::GuestDied), false),
+    }
+}
+
+/// Kills what is left, waits a while. `false` if somebody ordered the end meanwhile.
+async fn pause_before_restart(keeper: &Keeper, life: &mut Life, exit: Exit, delay: Duration) -> bool {
+    keeper.update(|state| {
+        state.status = Status::Restarting;
+        state.exit = Some(exit);
+        state.restarts += 1;
+    });
+    if keeper.clear().await.is_err() {
+        return false;
+    }
+    let until = Instant::now() + delay;
+    match timeout_at(until, life.orders.recv()).await {
+        Ok(Some(Order::Restart { .. })) | Err(_) => true,
+        Ok(_) => false,
+    }
+}
+
+fn delay(failures: u32) -> Duration {
+    FIRST_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_DELAY)
+}
+
+/// Whether a program that ended by itself is to be started anew.
+fn wants_restart(policy: Restart, outcome: &Outcome, failures: u32) -> bool {
+    let Outcome::Ended(end) = outcome else { return false };
+    match policy {
+        Restart::No => false,
+        Restart::OnFailure { max } => end.shell_code() != 0 && max.is_none_or(|max| failures <= max),
+        Restart::Always => true,
+    }
+}
+
+/// Descriptors the client sent are kept only where the program may be started anew: whoever reads the other end of
+/// a pipe waits for the last copy to close.
+fn clone_all(passed: &[OwnedFd], restart: Restart) -> Vec<OwnedFd> {
+    if restart == Restart::No {
+        return Vec::new();
+    }
+    passed.iter().filter_map(|fd| fd.try_clone().ok()).collect()
+}
+
+fn exit(code: u8, cause: Cause) -> Exit {
+    Exit { code, cause, at: store::now() }
+}

@@ -1,0 +1,201 @@
+//! The process that owns one sandbox: its guest link, terminals, logs, limits and state.
+//!
+//! [`birth`] builds the sandbox while the process has one thread. Then everything runs on one single-threaded
+//! runtime: [`life`] starts the program, waits, restarts, ends; doors ask for further programs through [`Keeper`].
+//!
+//! - [`link`]: frames to and from the guest
+//! - [`program`]: starting programs and hearing of them
+//! - [`streams`]: where their standard streams lead
+//! - [`terminal`]: terminals and who watches them
+//! - [`log`]: what the program wrote, bounded on disk
+//! - [`watch`]: the disk, and freezing
+
+pub mod birth;
+pub mod life;
+mod link;
+pub mod log;
+pub mod program;
+mod streams;
+pub mod terminal;
+mod watch;
+
+use crate::{
+    backend::Launched,
+    plan::{self, Bounds},
+    store::{Gone, Sandbox},
+};
+use airlock_images::host::{HostImage, View};
+use airlock_linux::cgroup::Group;
+use airlock_protocol::{
+    control::{Exec, Refusal},
+    guest::{ToGuest, User},
+    spec::{Spec, Stdio},
+    state::{Exit, State, Status},
+};
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Duration,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, watch as tokio_watch},
+    task::JoinSet,
+};
+
+/// One sandbox and everything that belongs to it. Shared by the tasks of one thread.
+pub struct Keeper {
+    sandbox: Sandbox,
+    spec: Spec,
+    /// What of the plan further programs need.
+    env: Vec<String>,
+    user: User,
+    etc: Vec<(&'static str, String)>,
+    bounds: Bounds,
+    state: RefCell<State>,
+    launched: Launched,
+    group: Option<Group>,
+    guest: mpsc::Sender<link::Outgoing>,
+    programs: program::Table,
+    log: Rc<log::Log>,
+    orders: mpsc::Sender<Order>,
+    ended: tokio_watch::Sender<Option<Exit>>,
+    main: Cell<u32>,
+    shifted: Cell<Option<(u32, u32)>>,
+    view: View,
+    /// Keeps what the host image consists of on disk.
+    _image: HostImage,
+}
+
+/// What a client may want of the main program.
+#[derive(Debug)]
+enum Order {
+    /// End it: this signal, and after the grace SIGKILL.
+    End {
+        signal: i32,
+        grace: Duration,
+    },
+    /// End it and start it anew.
+    Restart {
+        grace: Duration,
+    },
+}
+
+/// Tasks of one sandbox; they die with it.
+pub type Tasks = JoinSet<()>;
+
+impl Keeper {
+    /// The state as it is now.
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Starts a further program.
+    pub async fn exec(&self, exec: Exec, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<program::Program, Refusal> {
+        if self.state.borrow().status == Status::Paused {
+            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+        }
+        let mut env = self.env.clone();
+        for (name, value) in &exec.env {
+            env.retain(|entry| entry.split_once('=').is_none_or(|(old, _)| old != name));
+            env.push(format!("{name}={value}"));
+        }
+        let user = match &exec.user {
+            Some(user) => plan::find_user(user, &self.etc)?,
+            None => self.user.clone(),
+        };
+        let workdir = match exec.workdir {
+            Some(workdir) => plan::workdir(workdir.as_ref())?,
+            None => plan::workdir(&self.spec.workdir)?,
+        };
+        let wanted = program::Wanted { command: exec.command, env, workdir, user, stdio: exec.stdio };
+        self.start(wanted, passed, tasks).await
+    }
+
+    /// Sends a signal to the main program.
+    pub async fn signal(&self, process: u32, signal: i32) -> Result<(), Refusal> {
+        if !(1..=64).contains(&signal) {
+            return Err(plan::refusal(2, &format!("{signal} is no signal"), None, None));
+        }
+        self.tell(ToGuest::Signal { process, signal }, Vec::new()).await
+    }
+
+    /// Ends the main program and the sandbox with it. Returns when that has happened.
+    pub async fn end(&self, signal: i32, grace: Duration) -> Option<Exit> {
+        self.thaw_if_frozen().await;
+        let _ = self.orders.send(Order::End { signal, grace }).await;
+        self.wait().await
+    }
+
+    /// Ends the main program and starts it anew.
+    pub async fn restart(&self, grace: Duration) -> Result<(), Refusal> {
+        if self.spec.stdio.passed() > 0 {
+            let why = "its streams belong to the command that started it";
+            return Err(plan::refusal(125, "this program cannot be started anew", Some(why), Some("run it with -d")));
+        }
+        self.thaw_if_frozen().await;
+        self.orders.send(Order::Restart { grace }).await.map_err(|_| gone())
+    }
+
+    /// Waits until the sandbox has ended for good.
+    pub async fn wait(&self) -> Option<Exit> {
+        let mut ended = self.ended.subscribe();
+        let exit = ended.wait_for(Option::is_some).await.ok()?;
+        exit.clone()
+    }
+
+    /// Says that it has ended for good: whoever waits hears it now.
+    pub fn announce(&self, exit: Exit) {
+        self.ended.send_replace(Some(exit));
+    }
+
+    /// Takes a sandbox that does not stay out of sight.
+    pub fn retire(&self) -> Option<Gone> {
+        match self.sandbox.retire() {
+            Ok(gone) => Some(gone),
+            Err(err) => {
+                eprintln!("airlock keep: {}", plan::chain(&err));
+                None
+            }
+        }
+    }
+
+    /// Whether it stays when its program has ended.
+    pub fn stays(&self) -> bool {
+        self.spec.keep
+    }
+
+    /// Number of the main program, for signals; it changes with every restart.
+    pub fn main_process(&self) -> u32 {
+        self.main.get()
+    }
+
+    /// Where the main program's streams lead.
+    pub fn main_stdio(&self) -> Stdio {
+        self.spec.stdio
+    }
+
+    /// Changes the state and writes it down.
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.borrow_mut();
+        change(&mut state);
+        if let Err(err) = self.sandbox.write_state(&state) {
+            eprintln!("airlock keep: {}", plan::chain(&err));
+        }
+    }
+
+    async fn tell(&self, what: ToGuest, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {
+        self.guest.send(link::Outgoing { what, descriptors }).await.map_err(|_| gone())
+    }
+}
+
+fn gone() -> Refusal {
+    plan::refusal(125, "this sandbox has just ended", None, None)
+}
+
+/// Has the runtime watch a descriptor, which must never wait.
+#[expect(deprecated, reason = "the danger is a type whose descriptor changes under the runtime; an OwnedFd's does not")]
+pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
+}

@@ -1,0 +1,195 @@
+//! Starting programs in the sandbox and hearing of them.
+
+use super::{Keeper, Tasks, plan, streams, terminal::Terminal};
+use airlock_protocol::{
+    control::Refusal,
+    guest::{End, FromGuest, Start, Step, ToGuest, User},
+    spec::Stdio,
+};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    os::fd::OwnedFd,
+    rc::Rc,
+};
+use tokio::sync::mpsc;
+
+/// The first number given to a program.
+const FIRST: u32 = 1;
+/// Most programs that may run at once on request; the main one among them.
+const MOST: usize = 256;
+
+/// A program to start.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) command: Vec<String>,
+    pub(super) env: Vec<String>,
+    pub(super) workdir: String,
+    pub(super) user: User,
+    pub(super) stdio: Stdio,
+}
+
+/// A program that runs.
+pub struct Program {
+    /// The keeper's number for it.
+    pub process: u32,
+    /// Its pid inside.
+    pub pid: u32,
+    /// Its terminal, if it has one.
+    pub terminal: Option<Rc<Terminal>>,
+    /// What the guest says of it.
+    pub events: mpsc::Receiver<Event>,
+    /// Ends when everything it wrote has been read.
+    pub(super) written: streams::Written,
+}
+
+/// What happens to a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It was executed.
+    Started {
+        /// Its pid inside.
+        pid: u32,
+    },
+    /// It could not be.
+    NotStarted {
+        /// While doing this.
+        step: Step,
+        /// With this error.
+        errno: i32,
+    },
+    /// It stopped.
+    Stopped {
+        /// By this signal.
+        signal: i32,
+    },
+    /// It ended.
+    Ended(End),
+}
+
+/// The programs that run, by number.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    last: Cell<u32>,
+    running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
+    cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
+}
+
+impl Program {
+    /// Returns when everything it wrote has been read, or soon after it ended.
+    pub async fn output_read(&mut self) {
+        self.written.wait().await;
+    }
+}
+
+impl Keeper {
+    /// Starts a program and returns when it has been executed.
+    pub(super) async fn start(
+        &self,
+        wanted: Wanted,
+        passed: Vec<OwnedFd>,
+        tasks: &mut Tasks,
+    ) -> Result<Program, Refusal> {
+        let command = wanted.command.first().cloned().unwrap_or_default();
+        let terminal = wanted.stdio.has_terminal();
+        let streams = streams::open(self, &wanted.stdio, passed, tasks)?;
+        let (process, mut events) = self.programs.enter()?;
+        let start = Start {
+            process,
+            command: wanted.command,
+            env: wanted.env,
+            workdir: wanted.workdir,
+            user: wanted.user,
+            terminal,
+            nofile: Some(self.bounds.nofile.value),
+        };
+        self.tell(ToGuest::Start(start), streams.theirs).await?;
+        match events.recv().await {
+            Some(Event::Started { pid }) => {
+                Ok(Program { process, pid, terminal: streams.terminal, events, written: streams.written })
+            }
+            Some(Event::NotStarted { step, errno }) => Err(not_started(&command, step, errno)),
+            _ => Err(super::gone()),
+        }
+    }
+
+    /// Takes in what the guest said.
+    pub(super) fn heard(&self, said: FromGuest) {
+        match said {
+            FromGuest::Started { process, pid } => self.programs.pass(process, Event::Started { pid }),
+            FromGuest::NotStarted { process, step, errno } => {
+                self.programs.pass(process, Event::NotStarted { step, errno });
+                self.programs.forget(process);
+            }
+            FromGuest::Stopped { process, signal } => self.programs.pass(process, Event::Stopped { signal }),
+            FromGuest::Ended { process, end } => {
+                self.programs.pass(process, Event::Ended(end));
+                self.programs.forget(process);
+            }
+            FromGuest::Cleared => {
+                if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
+                    let _ = waiting.send(());
+                }
+            }
+        }
+    }
+
+    /// Kills everything in the sandbox but PID 1.
+    pub(super) async fn clear(&self) -> Result<(), Refusal> {
+        let (done, cleared) = tokio::sync::oneshot::channel();
+        self.programs.cleared.replace(Some(done));
+        self.tell(ToGuest::Clear, Vec::new()).await?;
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), cleared).await;
+        Ok(())
+    }
+}
+
+impl Table {
+    fn enter(&self) -> Result<(u32, mpsc::Receiver<Event>), Refusal> {
+        let mut running = self.running.borrow_mut();
+        if running.len() >= MOST {
+            let what = format!("{MOST} programs already run in this sandbox on request");
+            return Err(plan::refusal(125, &what, None, Some("wait for one to end")));
+        }
+        let process = self.last.get().wrapping_add(1).max(FIRST);
+        self.last.set(process);
+        let (sender, receiver) = mpsc::channel(16);
+        running.insert(process, sender);
+        Ok((process, receiver))
+    }
+
+    /// A guest that floods loses events about stops, never the memory of this process.
+    fn pass(&self, process: u32, event: Event) {
+        if let Some(sender) = self.running.borrow().get(&process) {
+            let _ = sender.try_send(event);
+        }
+    }
+
+    fn forget(&self, process: u32) {
+        self.running.borrow_mut().remove(&process);
+    }
+
+    /// All programs are gone with PID 1.
+    pub(super) fn forget_all(&self) {
+        self.running.borrow_mut().clear();
+    }
+}
+
+/// What a shell would say, with its exit codes.
+fn not_started(command: &str, step: Step, errno: i32) -> Refusal {
+    let why = std::io::Error::from_raw_os_error(errno).to_string();
+    let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
+    let (code, what) = match step {
+        Step::Find => (127, format!("{command}: not found in the sandbox")),
+        Step::Exec if errno == NOT_FOUND => (127, format!("{command}: not found in the sandbox")),
+        Step::Exec => (126, format!("{command}: cannot be executed")),
+        Step::Workdir => (125, format!("the working directory of {command} cannot be entered")),
+        Step::User => (125, format!("{command} cannot run as this user")),
+        Step::Fork => (125, format!("no process could be made for {command}")),
+        Step::Terminal => (125, format!("{command} could not be given a terminal")),
+        Step::Limit => (125, format!("the limits of {command} could not be set")),
+    };
+    plan::refusal(code, &what, Some(&why), None)
+}
+
+const NOT_FOUND: i32 = 2;

@@ -1,0 +1,116 @@
+//! Freezing, out-of-memory, and the watch over the disk.
+
+use super::{Keeper, plan};
+use airlock_linux::disk;
+use airlock_protocol::{
+    control::Refusal,
+    guest::ToGuest,
+    size,
+    spec::{Disk, DiskBy},
+    state::Status,
+};
+use std::{rc::Rc, time::Duration};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often a watched disk is measured.
+const WATCHED: Duration = Duration::from_millis(250);
+/// How often the host's free space is looked at.
+const RESERVE: Duration = Duration::from_secs(1);
+
+impl Keeper {
+    /// Freezes every process of the sandbox.
+    pub async fn freeze(&self, why: Option<&str>) -> Result<(), Refusal> {
+        let done = match &self.group {
+            Some(group) => group.freeze().map_err(|err| plan::chain(&err)),
+            None => Err("no control group".to_owned()),
+        };
+        if done.is_err() {
+            self.tell(ToGuest::Freeze, Vec::new()).await?;
+        }
+        self.update(|state| {
+            state.status = Status::Paused;
+            state.note = why.map(str::to_owned);
+        });
+        Ok(())
+    }
+
+    /// Lets them run again.
+    pub async fn thaw(&self) -> Result<(), Refusal> {
+        if self.state.borrow().status != Status::Paused {
+            return Err(plan::refusal(125, "this sandbox is not frozen", None, None));
+        }
+        if let Some(group) = &self.group {
+            let _ = group.thaw();
+        }
+        self.tell(ToGuest::Thaw, Vec::new()).await?;
+        self.update(|state| {
+            state.status = Status::Running;
+            state.note = None;
+        });
+        Ok(())
+    }
+
+    pub(super) async fn thaw_if_frozen(&self) {
+        let _ = self.thaw().await;
+    }
+
+    /// Whether the kernel killed something of the sandbox for want of memory.
+    pub(super) fn ran_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.oom_kills() > 0)
+    }
+}
+
+/// Looks after the disk as long as the sandbox lives.
+pub(super) async fn disk(keeper: Rc<Keeper>) {
+    let watched = keeper.bounds.disk.filter(|disk| disk.by == DiskBy::Watched);
+    let mut ticks = interval(if watched.is_some() { WATCHED } else { RESERVE });
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut low = false;
+    loop {
+        ticks.tick().await;
+        if let Some(limit) = watched {
+            check_watched(&keeper, limit).await;
+        }
+        low = check_reserve(&keeper, low).await;
+    }
+}
+
+async fn check_watched(keeper: &Keeper, limit: Disk) {
+    if keeper.state.borrow().status != Status::Running {
+        return;
+    }
+    let directory = keeper.sandbox.disk();
+    let measured = tokio::task::spawn_blocking(move || disk::usage(&directory)).await;
+    let Ok(Ok(usage)) = measured else { return };
+    if usage.bytes > limit.bytes {
+        let note = format!("frozen: {} written, {} allowed", size::show(usage.bytes), size::show(limit.bytes));
+        let _ = keeper.freeze(Some(&note)).await;
+    }
+}
+
+/// Freezes while the host's file system is nearly full, and thaws when it no longer is.
+async fn check_reserve(keeper: &Keeper, was_low: bool) -> bool {
+    let Ok(space) = disk::free(&keeper.sandbox.disk()) else { return was_low };
+    let reserve = disk::reserve(space.total);
+    let is_low = space.bytes < reserve;
+    let status = keeper.state.borrow().status;
+    if is_low && status == Status::Running {
+        let note = format!("frozen: the host has only {} of disk left", size::show(space.bytes));
+        return keeper.freeze(Some(&note)).await.is_ok();
+    }
+    if was_low && space.bytes > reserve + reserve / 10 {
+        let _ = keeper.thaw().await;
+        return false;
+    }
+    was_low && is_low
+}
+
+/// Looks the host over again for files that must be hidden, for the sandboxes that start from now on.
+pub(super) async fn recheck_host(keeper: Rc<Keeper>) {
+    let view = keeper.view.clone();
+    let checked = tokio::task::spawn_blocking(move || airlock_images::host::recheck(&view)).await;
+    if let Ok(Err(err)) = checked {
+        eprintln!("airlock keep: {}", plan::chain(&err));
+    }
+}

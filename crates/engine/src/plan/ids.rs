@@ -1,0 +1,176 @@
+//! Which ids a sandbox has on this host.
+
+use super::refusal;
+use airlock_images::host::Reader;
+use airlock_linux::idmap::{self, Extent, IdMap, Writer};
+use airlock_protocol::{SandboxId, control::Refusal, guest::User};
+use std::{fs, path::Path};
+
+/// The person (or service) on the host who wants a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Ranges of user ids from `/etc/subuid`, if `newuidmap` can be run.
+    pub user_ranges: Vec<(u32, u32)>,
+    /// Ranges of group ids from `/etc/subgid`.
+    pub group_ranges: Vec<(u32, u32)>,
+}
+
+/// How many ids a sandbox has where there are enough.
+const IDS: u32 = 65_536;
+/// Host root's sandboxes take theirs from here: a region no distribution hands out.
+const SHIFTED_FIRST: u32 = 0x7000_0000;
+const SHIFTED_SLOTS: u32 = 4_096;
+
+impl Caller {
+    /// Whoever runs this process.
+    pub fn current() -> Caller {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let groups = rustix::process::getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();
+        let (mut user_ranges, mut group_ranges) = (Vec::new(), Vec::new());
+        if uid != 0 && map_programs_exist() {
+            let name = name_of(uid).unwrap_or_default();
+            let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+            user_ranges = idmap::subordinate(&read("/etc/subuid"), &name, uid);
+            group_ranges = idmap::subordinate(&read("/etc/subgid"), &name, uid);
+        }
+        Caller { uid, gid, groups, user_ranges, group_ranges }
+    }
+
+    /// Whether this is root of the host.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// What of the host this caller could read.
+    pub fn reader(&self) -> Reader {
+        if self.is_root() {
+            return Reader::Root;
+        }
+        let mut groups = self.groups.clone();
+        groups.push(self.gid);
+        Reader::User { uid: self.uid, groups }
+    }
+}
+
+/// The ids of one sandbox: inside, `user` is whoever owns the workspace outside.
+pub fn map(caller: &Caller, id: &SandboxId, user: &User) -> Result<IdMap, Refusal> {
+    if caller.is_root() {
+        let base = shifted_base(id);
+        let extent = Extent { inside: 0, outside: base, count: IDS };
+        return Ok(IdMap { users: vec![extent], groups: vec![extent], writer: Writer::Direct });
+    }
+    if caller.user_ranges.is_empty() || caller.group_ranges.is_empty() {
+        let users = vec![Extent { inside: user.uid, outside: caller.uid, count: 1 }];
+        let groups = vec![Extent { inside: user.gid, outside: caller.gid, count: 1 }];
+        if user.groups.is_empty() {
+            return Ok(IdMap { users, groups, writer: Writer::SingleId });
+        }
+        return Err(refusal(
+            125,
+            "this user's supplementary groups do not exist in a sandbox with a single id",
+            Some("you have no ranges in /etc/subuid and /etc/subgid, or newuidmap is missing"),
+            Some("name the user as UID:GID, or run `airlock doctor` for how to get ranges"),
+        ));
+    }
+    Ok(IdMap {
+        users: around(user.uid, caller.uid, &caller.user_ranges),
+        groups: around(user.gid, caller.gid, &caller.group_ranges),
+        writer: Writer::Programs,
+    })
+}
+
+fn shifted_base(id: &SandboxId) -> u32 {
+    let slot = u32::from_str_radix(id.as_str().get(..6).unwrap_or("0"), 16).unwrap_or(0) % SHIFTED_SLOTS;
+    SHIFTED_FIRST + slot * IDS
+}
+
+/// `own` is the caller's id; everything around it comes from the ranges, in order, as far as they reach.
+fn around(inside: u32, own: u32, ranges: &[(u32, u32)]) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    let mut next = 0;
+    for &(start, count) in ranges {
+        let mut taken = 0;
+        while taken < count && next < IDS {
+            if next == inside {
+                extents.push(Extent { inside, outside: own, count: 1 });
+                next += 1;
+                continue;
+            }
+            let until = if next < inside { inside.min(IDS) } else { IDS };
+            let run = (count - taken).min(until - next);
+            extents.push(Extent { inside: next, outside: start + taken, count: run });
+            next += run;
+            taken += run;
+        }
+    }
+    if !extents.iter().any(|extent| extent.inside == inside && extent.outside == own) {
+        extents.retain(|extent| inside < extent.inside || inside - extent.inside >= extent.count);
+        extents.push(Extent { inside, outside: own, count: 1 });
+    }
+    extents
+}
+
+fn map_programs_exist() -> bool {
+    let found = |name: &str| {
+        ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists())
+    };
+    found("newuidmap") && found("newgidmap")
+}
+
+fn name_of(uid: u32) -> Option<String> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_callers_own_id_is_root_inside_by_default() {
+        assert_eq!(
+            around(0, 1000, &[(100_000, 65_536)]),
+            [
+                Extent { inside: 0, outside: 1000, count: 1 },
+                Extent { inside: 1, outside: 100_000, count: 65_535 },
+            ]
+        );
+    }
+
+    #[test]
+    fn the_callers_own_id_is_the_chosen_user_inside() {
+        assert_eq!(
+            around(1000, 500, &[(100_000, 65_536)]),
+            [
+                Extent { inside: 0, outside: 100_000, count: 1000 },
+                Extent { inside: 1000, outside: 500, count: 1 },
+                Extent { inside: 1001, outside: 101_000, count: 64_535 },
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn extents_never_overlap_inside(
+            inside in 0u32..70_000,
+            ranges in proptest::collection::vec((1_000_000u32..2_000_000, 1u32..40_000), 1..4),
+        ) {
+            let mut extents = around(inside, 7, &ranges);
+            extents.sort_by_key(|extent| extent.inside);
+            prop_assert!(extents.windows(2).all(|pair| pair[0].inside + pair[0].count <= pair[1].inside));
+            prop_assert!(extents.iter().any(|extent| extent.inside == inside && extent.outside == 7));
+        }
+    }
+}

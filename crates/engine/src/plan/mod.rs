@@ -1,0 +1,179 @@
+//! From what was asked for to what was checked: only a [`Plan`] can be launched.
+//!
+//! - [`ids`]: which ids a sandbox has on this host
+//! - [`places`]: host paths that may be shown inside, and where
+//! - [`bounds`]: limits, asked for and by default
+
+pub mod bounds;
+pub mod ids;
+pub mod places;
+
+use crate::store::Sandbox;
+use airlock_images::host::{self, HostImage, View};
+use airlock_linux::{
+    caps::CapSet,
+    idmap::IdMap,
+    mount::Access,
+    seccomp::{Nested, SetId},
+};
+use airlock_protocol::{
+    control::Refusal,
+    guest::User,
+    spec::{Spec, Tmpfs, Workspace},
+};
+use std::path::{Path, PathBuf};
+
+pub use bounds::Bounds;
+pub use ids::Caller;
+pub use places::Bind;
+
+/// A sandbox that can be built on this host.
+#[derive(Debug)]
+pub struct Plan {
+    /// Directory of the sandbox's own files: its root, its layers.
+    pub disk: PathBuf,
+    /// Where the guest program lies, checked against the one inside this binary.
+    pub guest: PathBuf,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// `NAME=value`, the whole environment.
+    pub env: Vec<String>,
+    /// Directory to start in.
+    pub workdir: String,
+    /// Who the program runs as inside.
+    pub user: User,
+    /// Host name inside.
+    pub hostname: String,
+    /// Ids inside and outside.
+    pub ids: IdMap,
+    /// Who builds it.
+    pub caller: Caller,
+    /// What of the host is its root.
+    pub image: HostImage,
+    /// Host paths shown inside, the workspace first.
+    pub binds: Vec<Bind>,
+    /// Directories in memory.
+    pub tmpfs: Vec<Tmpfs>,
+    /// Our own files in `/etc`.
+    pub etc: Vec<(&'static str, String)>,
+    /// Capabilities inside.
+    pub caps: CapSet,
+    /// Whether it may hold sandboxes itself.
+    pub nested: Nested,
+    /// Whether set-user-id modes may be given to files.
+    pub set_id: SetId,
+    /// Whether its root can be written.
+    pub root: Access,
+    /// Limits.
+    pub bounds: Bounds,
+}
+
+/// Checks a spec against this host.
+pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Result<Plan, Refusal> {
+    if spec.command.first().is_none_or(String::is_empty) {
+        return Err(refusal(125, "no command was given", None, Some("airlock run -- COMMAND")));
+    }
+    let store = sandbox.store();
+    let image = host::open(&view(sandbox, &caller), &mut |_| {})
+        .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
+    let etc = etc_files(spec, &caller)?;
+    let user = find_user(&spec.user, &etc)?;
+    let ids = ids::map(&caller, sandbox.id(), &user)?;
+    let binds = places::binds(spec, &caller, store.home())?;
+    let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
+        .map_err(|err| refusal(125, "these capabilities cannot be given", Some(&chain(&err)), Some(err.fix())))?;
+    let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
+    Ok(Plan {
+        disk: sandbox.disk(),
+        guest: guest_file(sandbox, guest),
+        command: spec.command.clone(),
+        env: spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        workdir: workdir(&spec.workdir)?,
+        user,
+        hostname: spec.hostname.clone(),
+        ids,
+        bounds: bounds::resolve(&spec.limits, &caller)?,
+        caller,
+        image,
+        binds,
+        tmpfs: places::check_tmpfs(&spec.tmpfs)?,
+        etc,
+        caps,
+        nested: if spec.nested { Nested::Yes } else { Nested::No },
+        set_id: if writable { SetId::Refused } else { SetId::Allowed },
+        root: if spec.read_only { Access::ReadOnly } else { Access::ReadWrite },
+    })
+}
+
+/// Where this build's guest program lies in the state directory; other builds have theirs beside it.
+pub fn guest_file(sandbox: &Sandbox, guest: &[u8]) -> PathBuf {
+    sandbox.store().guest().join(format!("{}-{}", env!("CARGO_PKG_VERSION"), guest.len()))
+}
+
+/// The host as the caller may show it.
+pub fn view(sandbox: &Sandbox, caller: &Caller) -> View {
+    let store = sandbox.store();
+    View::of_this_host(store.host(), caller.reader(), vec![store.home().to_owned()])
+}
+
+/// Finds the user of a further program as the sandbox's own files name it.
+pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Refusal> {
+    let file = |name: &str| etc.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text.as_str());
+    let found = host::users::find_user(file("passwd"), file("group"), text).map_err(|err| {
+        refusal(125, "this user cannot be taken", Some(&chain(&err)), Some("--user takes NAME, UID or UID:GID"))
+    })?;
+    Ok(User { uid: found.uid, gid: found.gid, groups: found.groups })
+}
+
+/// The environment and directory of a further program.
+pub fn workdir(path: &Path) -> Result<String, Refusal> {
+    match path.to_str() {
+        Some(text) if text.starts_with('/') => Ok(text.to_owned()),
+        _ => Err(refusal(125, "the working directory is not an absolute path in UTF-8", None, Some("--workdir DIR"))),
+    }
+}
+
+/// A refusal in words.
+pub fn refusal(code: u8, what: &str, why: Option<&str>, fix: Option<&str>) -> Refusal {
+    Refusal { code, what: what.to_owned(), why: why.map(str::to_owned), fix: fix.map(str::to_owned) }
+}
+
+/// An error and its causes in one line.
+pub fn chain(err: &dyn std::error::Error) -> String {
+    let mut text = err.to_string();
+    let mut source = err.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Our own files in `/etc`, whatever the host has there.
+pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, String)>, Refusal> {
+    use host::etc;
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map_err(|err| refusal(125, &format!("could not read {path}"), Some(&err.to_string()), None))
+    };
+    let passwd = etc::passwd(&read("/etc/passwd")?, None);
+    let group = etc::group(&read("/etc/group")?, &passwd, None);
+    let mut files = vec![
+        ("hosts", etc::hosts(&spec.hostname)),
+        ("hostname", etc::hostname(&spec.hostname)),
+        ("resolv.conf", etc::resolv_conf(None)),
+    ];
+    if caller.is_root() {
+        files.push(("shadow", etc::shadow(&passwd)));
+        files.push(("gshadow", etc::gshadow(&group)));
+    }
+    files.push(("passwd", passwd));
+    files.push(("group", group));
+    Ok(files)
+}
+
+/// Whether the sandbox has a project directory it can write to.
+pub fn writes_workspace(spec: &Spec) -> bool {
+    matches!(spec.workspace, Workspace::Rw { .. })
+}

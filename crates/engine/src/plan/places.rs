@@ -1,0 +1,257 @@
+//! Host paths that may be shown inside, and where.
+
+use super::{Caller, refusal};
+use airlock_linux::mount::{self, Access};
+use airlock_protocol::{
+    control::Refusal,
+    spec::{Mount, Spec, Tmpfs, Workspace},
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+/// A host path shown inside.
+#[derive(Debug)]
+pub struct Bind {
+    /// What it is, held open: the path may change, this does not.
+    pub source: OwnedFd,
+    /// Its path on the host when it was opened.
+    pub host: PathBuf,
+    /// Where it appears.
+    pub target: PathBuf,
+    /// What may be done with it.
+    pub access: Access,
+    /// Whether it is a directory or a file.
+    pub kind: Kind,
+    /// Its owner on the host, who appears as the user inside.
+    pub owner: (u32, u32),
+    /// Sockets of the host below it, relative, to be covered.
+    pub sockets: Vec<PathBuf>,
+}
+
+/// What a bind shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+}
+
+/// Opens and checks everything of the host that the spec wants inside.
+pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Refusal> {
+    let workspace = match &spec.workspace {
+        Workspace::None => None,
+        Workspace::Rw { path } => Some((path, Access::ReadWrite)),
+        Workspace::Ro { path } => Some((path, Access::ReadOnly)),
+    };
+    let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
+    let mut binds = Vec::new();
+    if let Some((path, access)) = workspace {
+        let mount = Mount { source: path.clone(), target: path.clone(), read_only: access == Access::ReadOnly };
+        binds.push(bind(&mount, &refused, "workspace")?);
+    }
+    for mount in &spec.mounts {
+        binds.push(bind(mount, &refused, "mount source")?);
+    }
+    Ok(binds)
+}
+
+/// Checks where directories in memory are wanted.
+pub fn check_tmpfs(wanted: &[Tmpfs]) -> Result<Vec<Tmpfs>, Refusal> {
+    wanted.iter().map(|tmpfs| check_target(&tmpfs.target).map(|()| tmpfs.clone())).collect()
+}
+
+/// Directories of the host that hold the system; neither they nor anything in them is a project.
+const SYSTEM: [&str; 12] =
+    ["/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
+/// Directories that hold what is not one project; directories below them may be.
+const SHARED: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
+/// Places inside that are always the sandbox's own.
+const OWN: [&str; 4] = ["/", "/dev", "/proc", "/sys"];
+/// Most entries of a workspace looked at for sockets.
+const MOST_ENTRIES: usize = 2_000_000;
+
+struct Refused {
+    homes: Vec<PathBuf>,
+    airlock: PathBuf,
+}
+
+fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
+    check_target(&mount.target)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let source = rustix::fs::openat(CWD, &mount.source, flags, Mode::empty()).map_err(|err| {
+        let why = std::io::Error::from(err).to_string();
+        refusal(125, &format!("{what} {} cannot be opened", mount.source.display()), Some(&why), None)
+    })?;
+    let host = real_path(&source, &mount.source)?;
+    if let Some(why) = refused.why(&host) {
+        let fix = match what {
+            "workspace" => "change into a project directory first, or use --workspace none",
+            _ => "mount only the directory the program needs",
+        };
+        return Err(refusal(125, &format!("{} cannot be a {what}", host.display()), Some(&why), Some(fix)));
+    }
+    let stat = rustix::fs::fstat(&source).map_err(|err| {
+        refusal(125, &format!("{} cannot be read", host.display()), Some(&err.to_string()), None)
+    })?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => Kind::File,
+        _ => {
+            let why = "only directories and regular files of the host can be shown inside";
+            return Err(refusal(125, &format!("{} cannot be a {what}", host.display()), Some(why), None));
+        }
+    };
+    let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let sockets = match kind {
+        Kind::Directory => sockets_below(&source, &host)?,
+        Kind::File => Vec::new(),
+    };
+    Ok(Bind { source, host, target: mount.target.clone(), access, kind, owner: (stat.st_uid, stat.st_gid), sockets })
+}
+
+fn real_path(source: &OwnedFd, asked: &Path) -> Result<PathBuf, Refusal> {
+    fs::read_link(format!("/proc/self/fd/{}", source.as_raw_fd())).map_err(|err| {
+        refusal(125, &format!("{} cannot be resolved", asked.display()), Some(&err.to_string()), None)
+    })
+}
+
+impl Refused {
+    /// Why this path of the host may not be shown inside.
+    fn why(&self, path: &Path) -> Option<String> {
+        if self.airlock.starts_with(path) || path.starts_with(&self.airlock) {
+            return Some(format!("airlock keeps its own files in {}", self.airlock.display()));
+        }
+        if SHARED.iter().any(|shared| Path::new(shared) == path) {
+            return Some("it holds far more than one project".to_owned());
+        }
+        if SYSTEM.iter().any(|system| path.starts_with(system)) {
+            return Some("it belongs to the system".to_owned());
+        }
+        if self.homes.iter().any(|home| home == path) {
+            return Some("it is a home directory, with keys and settings in it".to_owned());
+        }
+        None
+    }
+}
+
+/// Home directories of people on this host, and the caller's own.
+fn homes(caller: &Caller) -> Vec<PathBuf> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let person = |line: &str| {
+        let mut fields = line.split(':').skip(2);
+        let uid: u32 = fields.next()?.parse().ok()?;
+        let home = fields.nth(2)?;
+        let is_home = (uid == 0 || uid >= 1000 || uid == caller.uid) && home.len() > 1;
+        is_home.then(|| fs::canonicalize(home).unwrap_or_else(|_| home.into()))
+    };
+    let mut homes: Vec<PathBuf> = passwd.lines().filter_map(person).filter(|home| home != Path::new("/nonexistent")).collect();
+    homes.push(PathBuf::from("/root"));
+    homes
+}
+
+fn check_target(target: &Path) -> Result<(), Refusal> {
+    let plain = target.is_absolute()
+        && target.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !plain {
+        let what = format!("{} is not a place inside a sandbox", target.display());
+        return Err(refusal(125, &what, Some("it must be an absolute path without `..`"), None));
+    }
+    let own = |own: &&&str| if **own == "/" { target == Path::new("/") } else { target.starts_with(own) };
+    match OWN.iter().find(own) {
+        Some(own) => {
+            let why = format!("{own} is always the sandbox's own");
+            let what = format!("nothing of the host can be shown at {}", target.display());
+            Err(refusal(125, &what, Some(&why), Some("choose another path inside")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Sockets of the host in a directory that is shown as it is: a program inside could connect to them.
+fn sockets_below(directory: &OwnedFd, host: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::new()];
+    let mut seen = 0;
+    while let Some(relative) = open.pop() {
+        let here = if relative.as_os_str().is_empty() { Path::new(".") } else { &relative };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What this user cannot read, the sandbox cannot either.
+        let Ok(opened) = rustix::fs::openat(directory.as_fd(), here, flags, Mode::empty()) else { continue };
+        let Ok(entries) = rustix::fs::Dir::new(opened) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            seen += 1;
+            let path = relative.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
+            match entry_kind(directory, &path, entry.file_type()) {
+                FileType::Socket => found.push(path),
+                FileType::Directory => open.push(path),
+                _ => {}
+            }
+        }
+        if seen > MOST_ENTRIES {
+            let what = format!("{} cannot be searched for sockets", host.display());
+            let why = format!("it holds more than {MOST_ENTRIES} entries");
+            return Err(refusal(125, &what, Some(&why), Some("use --workspace none and mount what the program needs")));
+        }
+    }
+    Ok(found)
+}
+
+fn entry_kind(directory: &OwnedFd, path: &Path, told: FileType) -> FileType {
+    if told != FileType::Unknown {
+        return told;
+    }
+    mount::open_place(directory.as_fd(), path)
+        .and_then(|place| Ok(FileType::from_raw_mode(rustix::fs::fstat(place)?.st_mode)))
+        .unwrap_or(FileType::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Refused {
+        Refused { homes: vec!["/home/ann".into()], airlock: "/home/ann/.airlock".into() }
+    }
+
+    #[test]
+    fn system_directories_homes_and_our_own_files_are_refused() {
+        let refused = refused();
+        for bad in ["/", "/etc", "/usr/lib", "/home", "/home/ann", "/home/ann/.airlock/sandboxes", "/var", "/tmp"] {
+            assert!(refused.why(Path::new(bad)).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_project_below_a_home_is_fine() {
+        let refused = refused();
+        for good in ["/home/ann/project", "/tmp/x", "/var/www/site", "/srv/app", "/data"] {
+            assert_eq!(refused.why(Path::new(good)), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_shown_over_the_sandboxes_own_places() {
+        for bad in ["/", "/proc", "/proc/sys", "/dev/sda", "relative", "/a/../etc", "/sys"] {
+            assert!(check_target(Path::new(bad)).is_err(), "{bad}");
+        }
+        assert!(check_target(Path::new("/data")).is_ok());
+    }
+
+    #[test]
+    fn sockets_are_found_at_any_depth() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("a/b/s")).unwrap();
+        let opened = OwnedFd::from(fs::File::open(dir.path()).unwrap());
+        assert_eq!(sockets_below(&opened, dir.path()).unwrap(), [PathBuf::from("a/b/s")]);
+    }
+}
