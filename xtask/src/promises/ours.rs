@@ -10,7 +10,11 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 use std::{
     ffi::OsStr,
-    os::unix::{fs::chown, process::CommandExt as _},
+    fs,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -106,6 +110,9 @@ impl Ours {
         let binary = binary.as_ref().map_err(|why| anyhow!("{why:#}"))?.clone();
         let person = Person::new(scratch, who)?;
         let state = scratch.folder(&format!("state-{who:?}"))?;
+        // The product refuses a state directory that others may enter.
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700))
+            .context("could not close the state directory")?;
         person.own(&state)?;
         let ours = Ours { binary, state, person };
         ours.prove()?;
