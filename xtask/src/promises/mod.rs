@@ -57,7 +57,7 @@ struct Field {
     /// The user that peers run as.
     user: Result<Person>,
     /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
-    _scratch: Scratch,
+    _scratch: [Scratch; 2],
 }
 
 /// The measurements, by the word of `--only`.
@@ -124,7 +124,11 @@ fn prepare() -> Result<Field> {
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
     let binary = ours::binary(&scratch);
-    let ours = [As::Root, As::WithRanges, As::Single].map(|who| Ours::new(&scratch, &binary, who));
+    // Root's state lies in root's home, as it does by default: below /var it would lie in what root's sandboxes show.
+    let home = std::env::home_dir().context("this user has no home directory")?;
+    let at_home = Scratch::below(&home, "promises")?;
+    let places = [(As::Root, &at_home), (As::WithRanges, &scratch), (As::Single, &scratch)];
+    let ours = places.map(|(who, place)| Ours::new(place, &binary, who));
     let user = Person::new(&scratch, As::Single);
-    Ok(Field { bundle, docker, ours, user, _scratch: scratch })
+    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home] })
 }
