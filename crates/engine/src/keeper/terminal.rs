@@ -47,7 +47,10 @@ impl Terminal {
     pub async fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let count = self.master.async_io(Interest::WRITABLE, |master| Ok(rustix::io::write(master, rest)?)).await?;
+            let count = self
+                .master
+                .async_io(Interest::WRITABLE, |master| Ok(rustix::io::write(master, rest)?))
+                .await?;
             rest = rest.get(count..).unwrap_or_default();
         }
         Ok(())
@@ -61,7 +64,10 @@ impl Terminal {
     async fn read(&self, log: &Log) {
         let mut bytes = vec![0u8; 32 * 1024];
         loop {
-            let count = self.master.async_io(Interest::READABLE, |master| Ok(rustix::io::read(master, &mut bytes)?)).await;
+            let count = self
+                .master
+                .async_io(Interest::READABLE, |master| Ok(rustix::io::read(master, &mut bytes)?))
+                .await;
             let Ok(count @ 1..) = count else { return };
             let piece = bytes.get(..count).unwrap_or_default();
             log.write(Output::Terminal, piece);

@@ -84,7 +84,8 @@ async fn check_watched(keeper: &Keeper, limit: Disk) {
     let measured = tokio::task::spawn_blocking(move || disk::usage(&directory)).await;
     let Ok(Ok(usage)) = measured else { return };
     if usage.bytes > limit.bytes {
-        let note = format!("frozen: {} written, {} allowed", size::show(usage.bytes), size::show(limit.bytes));
+        let note =
+            format!("frozen: {} written, {} allowed", size::show(usage.bytes), size::show(limit.bytes));
         let _ = keeper.freeze(Some(&note)).await;
     }
 }
