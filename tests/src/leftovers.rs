@@ -64,7 +64,7 @@ impl Traces {
 fn cgroups(sandbox: &Path) -> Vec<PathBuf> {
     let state = fs::read(sandbox.join("state.json")).unwrap_or_default();
     let state: serde_json::Value = serde_json::from_slice(&state).unwrap_or_default();
-    let paths = state["cgroups"].as_array().cloned().unwrap_or_default();
+    let paths = state.get("cgroups").and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
     paths.iter().filter_map(|path| path.as_str().map(PathBuf::from)).collect()
 }
 
