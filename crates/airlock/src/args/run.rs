@@ -25,7 +25,7 @@ Examples:
 #[command(next_help_heading = "Identity")]
 pub(crate) struct RunArgs {
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 
     /// What to call the sandbox (default: two words)
@@ -144,7 +144,7 @@ pub(crate) struct ExecArgs {
     /// Which sandbox
     pub(crate) sandbox: String,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     /// Pass our stdin on
     #[arg(short, long)]
