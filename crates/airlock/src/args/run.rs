@@ -28,7 +28,7 @@ Examples:
   producer | airlock run -q -- filter > result")]
 pub(crate) struct RunArgs {
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 
     /// What to call the sandbox (default: two words)
@@ -154,7 +154,7 @@ pub(crate) struct ExecArgs {
     /// Which sandbox
     pub(crate) sandbox: String,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     /// Pass our stdin on
     #[arg(short, long)]
