@@ -8,6 +8,7 @@ use super::{Error, Lock, Sandbox, failed};
 use airlock_linux::{
     clone::{self, Namespaces, Side},
     idmap::{Extent, IdMap, Writer},
+    spawn,
 };
 use airlock_protocol::state::{IdExtent, State};
 use rustix::{
@@ -92,16 +93,18 @@ impl Gone {
         Gone { path }
     }
 
-    /// Deletes its files. Those of the sandbox's own ids are deleted by a process that has these ids, which needs the
-    /// calling process to have one thread.
+    /// Deletes its files, what the sandbox wrote first: `state.json` tells whose files they may be. Those of the
+    /// sandbox's own ids are deleted by a process that has these ids, for which this process must have one thread.
     pub fn delete(self) -> Result<(), Error> {
-        let removed = match remove_tree(&self.path) {
+        let disk = self.path.join("disk");
+        let emptied = match remove_tree(&disk) {
             Err(Blocked::Foreign { name }) => match self.ids() {
-                Some(ids) => remove_with(&self.path, &ids),
+                Some(ids) => remove_with(&disk, &ids),
                 None => Err(Blocked::Foreign { name }),
             },
             other => other,
         };
+        let removed = emptied.and_then(|()| remove_tree(&self.path));
         removed.map_err(|source| Error::Remove { path: self.path, source })
     }
 
@@ -117,7 +120,7 @@ impl Gone {
     }
 }
 
-/// Deletes a tree from inside a user namespace with the sandbox's ids; the top directory itself is the caller's.
+/// Deletes a tree from inside a user namespace with the sandbox's ids.
 fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
     let io = |source: io::Error| Blocked::Io { name: path.display().to_string(), source };
     let (mut wait, mut go) = io::pipe().map_err(io)?;
@@ -126,7 +129,7 @@ fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
         Side::Child => {
             drop(go);
             let told = wait.read_exact(&mut [0u8; 1]).is_ok();
-            let emptied = told && remove_tree(&path.join("disk")).is_ok();
+            let emptied = told && spawn::become_user(0, 0, &[]).is_ok() && remove_tree(path).is_ok();
             clone::exit_now(i32::from(!emptied));
         }
     };

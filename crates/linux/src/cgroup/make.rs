@@ -25,6 +25,7 @@ pub(super) fn make(place: &Place, path: &Path, controllers: &[Controller]) -> Re
             Seat::create(path).map_err(|source| Error::Make { path: path.to_path_buf(), source })
         }
         Place::Delegated(base) => {
+            empty(base)?;
             hand_down(base, controllers)?;
             Seat::create(path).map_err(|source| Error::Make { path: path.to_path_buf(), source })
         }
@@ -62,21 +63,49 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// Switches controllers on for the groups below `dir`, emptying it of processes first if the kernel insists.
+/// Moves every process of a delegated group (the keeper, the command line that started it) into the leaf. The kernel refuses to
+/// hand memory down while one is left; pids and cpu it hands down, and then lets no process into the groups below.
+fn empty(base: &Path) -> Result<(), Error> {
+    let failed = |source| Error::HandDown { path: base.to_path_buf(), source };
+    let seat = Seat::open(base).map_err(failed)?;
+    for _ in 0..TRIES {
+        if seat.pids().map_err(failed)?.is_empty() {
+            return Ok(());
+        }
+        match vacate(&seat, base) {
+            // Another keeper has just removed the leaf, which was empty.
+            Err(gone) if is_gone(&gone) => {}
+            other => other.map_err(failed)?,
+        }
+    }
+    Err(failed(Errno::BUSY.into()))
+}
+
+fn vacate(seat: &Seat, dir: &Path) -> io::Result<()> {
+    let path = dir.join(LEAF);
+    let leaf = match Seat::create(&path) {
+        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => Seat::open(&path)?,
+        other => other?,
+    };
+    for pid in seat.pids()? {
+        match leaf.write("cgroup.procs", &pid.to_string()) {
+            // It ended meanwhile.
+            Err(gone) if gone.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Switches controllers on for the groups below `dir`.
 fn hand_down(dir: &Path, controllers: &[Controller]) -> Result<(), Error> {
     let failed = |source| Error::HandDown { path: dir.to_path_buf(), source };
     let seat = Seat::open(dir).map_err(failed)?;
     let on = seat.read("cgroup.subtree_control").map_err(failed)?;
-    let Some(wanted) = missing(&on, controllers) else { return Ok(()) };
-    for _ in 0..TRIES {
-        match seat.write("cgroup.subtree_control", &wanted) {
-            Err(busy) if busy.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                vacate(&seat, dir).map_err(failed)?
-            }
-            other => return other.map_err(failed),
-        }
+    match missing(&on, controllers) {
+        Some(wanted) => seat.write("cgroup.subtree_control", &wanted).map_err(failed),
+        None => Ok(()),
     }
-    Err(failed(Errno::BUSY.into()))
 }
 
 /// What to write so that all of `controllers` are on; `None` if they are.
@@ -90,23 +119,6 @@ fn missing(on: &str, controllers: &[Controller]) -> Option<String> {
     });
     let wanted: Vec<String> = names.filter(off).map(|name| format!("+{name}")).collect();
     (!wanted.is_empty()).then(|| wanted.join(" "))
-}
-
-/// Moves the processes of a delegated group (the keeper, the command line that started it) into the leaf.
-pub(super) fn vacate(seat: &Seat, dir: &Path) -> io::Result<()> {
-    let path = dir.join(LEAF);
-    let leaf = match Seat::create(&path) {
-        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => Seat::open(&path)?,
-        other => other?,
-    };
-    for pid in seat.pids()? {
-        match leaf.write("cgroup.procs", &pid.to_string()) {
-            // It ended meanwhile, or is a zombie: neither stands in the way.
-            Err(gone) if gone.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
-            other => other?,
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -24,6 +24,11 @@ fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// A host has a controller in one version only, so one of two tests is always for another host: no failure even when strict.
+fn of_other_host(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
 /// The layout of this host if root may use all of `controllers` here.
 fn usable(controllers: &[Controller]) -> Option<Layout> {
     let layout = layout().unwrap();
@@ -208,7 +213,7 @@ fn a_spinning_process_gets_its_share_only() {
 fn a_child_that_enters_by_itself_is_bound() {
     let Some(layout) = usable(&[Controller::Pids]) else { return };
     if layout.version_of(Controller::Pids) != Some(Version::V1) {
-        return skip("pids is not on version 1");
+        return of_other_host("pids is not on version 1");
     }
     let group =
         Group::create(&layout, &fresh_id("entry"), &Limits { pids: Some(6), ..Limits::default() }, &[])
@@ -343,7 +348,7 @@ fn v1_pids() -> Option<PathBuf> {
         .find(|one| one.controllers.contains(&Controller::Pids))
         .map(|one| one.mount);
     if mount.is_none() {
-        skip("pids is not on version 1");
+        of_other_host("pids is not on version 1");
     }
     mount
 }
@@ -411,7 +416,6 @@ fn a_delegated_version_2_group_is_emptied_into_a_leaf_before_controllers_are_han
     let layout = Layout::decide(own, 0, &InScope);
     let id = fresh_id("inner");
 
-    make::vacate(&seat::Seat::open(&base).unwrap(), &base).unwrap();
     let group = Group::create(&layout, &id, &Limits::default(), &[Controller::Freezer]).unwrap();
 
     assert_eq!(group.paths(), [base.join(format!("airlock-{id}"))]);
@@ -424,6 +428,28 @@ fn a_delegated_version_2_group_is_emptied_into_a_leaf_before_controllers_are_han
     group.remove().unwrap();
     let _ = fs::remove_dir(base.join("airlock-keeper"));
     fs::remove_dir(&base).unwrap();
+}
+
+#[test]
+fn groups_come_and_go_at_once_without_treading_on_each_other() {
+    let Some((layout, _)) = v2_alone() else { return };
+    let wanted: Vec<Controller> =
+        [Controller::Pids, Controller::Freezer].into_iter().filter(|one| layout.can(*one).is_ok()).collect();
+    let come_and_go = |thread: usize| {
+        for round in 0..20 {
+            let id = fresh_id(&format!("crowd-{thread}-{round}"));
+            let group = Group::create(&layout, &id, &Limits::default(), &wanted).unwrap();
+            let path = group.paths()[0].clone();
+            group.remove().unwrap();
+            assert!(!path.exists());
+        }
+    };
+
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || come_and_go(thread));
+        }
+    });
 }
 
 /// `struct clone_args`, linux/sched.h.
@@ -448,9 +474,11 @@ fn a_child_can_be_born_in_a_version_2_group() {
 
     // SAFETY: like fork; the child below makes only the pause call until it is killed.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
-    while pid == 0 {
-        // SAFETY: waits for a signal, nothing else.
-        unsafe { libc::pause() };
+    if pid == 0 {
+        loop {
+            // SAFETY: waits for a signal, nothing else.
+            unsafe { libc::pause() };
+        }
     }
 
     let listed = fs::read_to_string(group.paths()[0].join("cgroup.procs")).unwrap();
@@ -465,7 +493,7 @@ fn a_child_can_be_born_in_a_version_2_group() {
 fn an_ordinary_user_in_a_delegated_version_2_group_is_bound() {
     let Some((layout, mount)) = v2_alone() else { return };
     if layout.can(Controller::Pids).is_err() {
-        return skip("pids is not on version 2");
+        return of_other_host("pids is not on version 2");
     }
     let base = mount.join(fresh_id("given"));
     fs::write(mount.join("cgroup.subtree_control"), "+pids").unwrap();
@@ -474,7 +502,13 @@ fn an_ordinary_user_in_a_delegated_version_2_group_is_bound() {
         std::os::unix::fs::chown(base.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let mut command = stage_command("ordinary");
-    let mut child = command.env("AIRLOCK_TEST_ID", fresh_id("in")).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    let mut child = command
+        .stderr(Stdio::inherit())
+        .env("AIRLOCK_TEST_ID", fresh_id("in"))
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .spawn()
+        .unwrap();
     fs::write(base.join("cgroup.procs"), child.id().to_string()).unwrap();
 
     go(&mut child);

@@ -16,6 +16,7 @@ use super::Error;
 
 /// loop(4), linux/loop.h.
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+const LOOP_SET_DIRECT_IO: libc::c_ulong = 0x4C08;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
@@ -39,15 +40,24 @@ struct LoopConfig {
 }
 
 /// Mounts the ext4 file system in `image`. The device is ours from the first moment (attaching and flagging are one call), and
-/// it is cleared when the mount and our descriptor are gone.
-pub(super) fn mount(path: &Path, image: &File) -> Result<OwnedFd, Error> {
-    let (device_path, _device) =
+/// it is cleared when the mount and the device's descriptor, which are returned in this order, are gone.
+pub(super) fn mount(path: &Path, image: &File) -> Result<(OwnedFd, OwnedFd), Error> {
+    let (device_path, device) =
         attach(image).map_err(|source| Error::Loop { path: path.to_path_buf(), source })?;
-    mount_device(&device_path)
-        .map_err(|errno| Error::Mount { path: path.to_path_buf(), source: errno.into() })
+    let mounted = mount_device(&device_path)
+        .map_err(|errno| Error::Mount { path: path.to_path_buf(), source: errno.into() })?;
+    Ok((mounted, device))
 }
 
-fn attach(image: &File) -> io::Result<(PathBuf, OwnedFd)> {
+/// Makes the device write past the host's page cache.
+pub(super) fn set_direct(device: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_ulong = 1;
+    // SAFETY: LOOP_SET_DIRECT_IO takes a number and the descriptor is open.
+    let outcome = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_DIRECT_IO, on) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(super) fn attach(image: &File) -> io::Result<(PathBuf, OwnedFd)> {
     let control = open("/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     for _ in 0..TRIES {
         let path = PathBuf::from(format!("/dev/loop{}", free_number(&control)?));

@@ -44,10 +44,12 @@ pub enum Backing {
 /// A tree that cannot grow beyond its bound.
 #[derive(Debug)]
 pub struct Limited {
-    /// Its root as a detached mount with `nosuid` and `nodev`; it goes with the last descriptor or mount namespace that has it.
+    /// Its root as a detached mount with `nosuid` and `nodev`; it goes with the last descriptor or mount
+    /// namespace that has it (this value counts as one, also when `mount` was attached elsewhere).
     pub mount: OwnedFd,
     /// What bounds it.
     pub backing: Backing,
+    device: Option<OwnedFd>,
 }
 
 /// Why a bounded tree could not be had.
@@ -140,6 +142,18 @@ pub enum Error {
     },
 }
 
+impl Limited {
+    /// Writes past the host's page cache from now on: nothing is held in memory twice, and large writes become two to four times
+    /// as fast. It waits for the disk (about 10 ms), and so does the end of the mount then: not worth it for a sandbox that
+    /// lives for a second. Does nothing where there is no image.
+    ///
+    /// # Errors
+    /// If the file system that holds the image cannot do it; all stays as it was.
+    pub fn write_directly(&self) -> io::Result<()> {
+        self.device.as_ref().map_or(Ok(()), loops::set_direct)
+    }
+}
+
 impl Error {
     /// One command or step after which it works, where there is one.
     #[must_use]
@@ -179,12 +193,12 @@ pub fn open_limited(dir: &Path, bytes: u64, template_dir: &Path) -> Result<Limit
         return Err(Error::TooSmall { bytes });
     }
     let backing = backing(dir);
-    let mount = match backing {
-        Backing::ProjectQuota => quota::open(dir, bytes)?,
+    match backing {
+        Backing::ProjectQuota => Ok(Limited { mount: quota::open(dir, bytes)?, backing, device: None }),
         Backing::LoopImage => {
             let (path, file) = image::prepare(dir, bytes, template_dir)?;
-            loops::mount(&path, &file)?
+            let (mount, device) = loops::mount(&path, &file)?;
+            Ok(Limited { mount, backing, device: Some(device) })
         }
-    };
-    Ok(Limited { mount, backing })
+    }
 }

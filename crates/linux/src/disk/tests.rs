@@ -70,6 +70,8 @@ fn a_disk_is_full_at_its_bound_and_gone_when_dropped() {
     let disk = open_in(home.path(), 32 << 20).unwrap();
     assert_eq!((disk.backing, attached(home.path()).len()), (Backing::LoopImage, 1));
 
+    // Not every file system below can; the bound is the same.
+    let _ = disk.write_directly();
     let (written, error) = fill(&inside(&disk, "big"));
 
     assert_eq!(error, Some(libc::ENOSPC));
@@ -135,6 +137,19 @@ fn an_image_left_unclean_is_repaired_when_opened() {
 }
 
 #[test]
+fn a_state_directory_in_memory_will_do() {
+    let Some(_) = state() else { return };
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+
+    let disk = open_in(home.path(), 16 << 20).unwrap();
+    fs::write(inside(&disk, "note"), "kept").unwrap();
+
+    assert_eq!(fs::read_to_string(inside(&disk, "note")).unwrap(), "kept");
+    drop(disk);
+    wait_until_detached(home.path());
+}
+
+#[test]
 fn a_killed_holder_leaves_no_device() {
     let Some(home) = state() else { return };
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -181,6 +196,74 @@ fn many_disks_at_once_do_not_take_each_others_device() {
         disks.iter().map(|disk| fs::read_to_string(inside(disk, "own")).unwrap()).collect();
     assert_eq!(found, (0..12).map(|n| n.to_string()).collect::<Vec<_>>());
     drop(disks);
+    wait_until_detached(home.path());
+}
+
+/// An ext4 file system with project quotas at `at`, in a mount namespace of the calling thread.
+fn mount_with_projects(home: &Path, at: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    use rustix::mount::*;
+    let path = home.join("host.img");
+    let image = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+    image.set_len(128 << 20)?;
+    let made = Command::new("/usr/sbin/mkfs.ext4")
+        .args(["-q", "-F", "-b", "4096", "-O", "quota,project"])
+        .arg(&path)
+        .status()?;
+    assert!(made.success());
+    // SAFETY: gives the calling thread a mount namespace of its own and touches no memory.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let (device, _held) = loops::attach(&image)?;
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", &device)?;
+    fsconfig_set_flag(&context, "prjquota")?;
+    fsconfig_create(&context)?;
+    let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    fs::create_dir(at)?;
+    move_mount(&mounted, "", rustix::fs::CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+#[test]
+fn a_project_quota_bounds_a_tree_where_the_file_system_has_them() {
+    use std::os::unix::process::CommandExt;
+    let Some(home) = state() else { return };
+    let host = home.path().join("host");
+    let in_own_namespace = || {
+        if let Err(without) = mount_with_projects(home.path(), &host) {
+            // Kernels are built with or without; this is the other kernel's test.
+            return eprintln!("skipped: no project quotas in this kernel ({without})");
+        }
+        let sandbox = host.join("sandbox");
+        fs::create_dir(&sandbox).unwrap();
+        let disk = open_in(&sandbox, 16 << 20).unwrap();
+        let big = format!("/proc/thread-self/fd/{}/big", disk.mount.as_raw_fd());
+        let file = fs::File::create(&big).unwrap();
+
+        // Root of the host may exceed a quota, the ids of a sandbox may not.
+        let mut writer = Command::new("dd");
+        writer
+            .args(["if=/dev/zero", "bs=1M", "count=64"])
+            .stdout(file)
+            .stderr(Stdio::null())
+            .uid(54_321)
+            .gid(54_321);
+        let ended = writer.status().unwrap();
+
+        assert_eq!(disk.backing, Backing::ProjectQuota);
+        assert!(!ended.success());
+        let written = fs::metadata(&big).unwrap().len();
+        assert!((12 << 20..=16 << 20).contains(&written), "{written}");
+        drop(disk);
+        let again = open_in(&sandbox, 16 << 20).unwrap();
+        assert_eq!(
+            fs::metadata(format!("/proc/thread-self/fd/{}/big", again.mount.as_raw_fd())).unwrap().len(),
+            written
+        );
+    };
+
+    std::thread::scope(|scope| scope.spawn(in_own_namespace).join().unwrap());
+
     wait_until_detached(home.path());
 }
 
