@@ -1,0 +1,13 @@
+//! Everything a user can see, as one binary: it is copied and run again as other users.
+
+mod attacks_files;
+mod attacks_kernel;
+mod churn;
+mod exec;
+mod files;
+mod image;
+mod keeper;
+mod limits;
+mod run;
+mod state;
+mod terminal;
