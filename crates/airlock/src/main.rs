@@ -29,9 +29,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
-    let mut words = std::env::args().skip(1);
+    let mut words = std::env::args_os().skip(1).map(|word| word.into_string().unwrap_or_default());
     let verb = match (words.next().as_deref(), words.next().and_then(|id| id.parse().ok()), words.next()) {
-        (Some("keep"), Some(id), None) => args::Verb::Keep(args::KeepArgs { id }),
+        (Some("keep"), Some(id), None) => Some(args::Verb::Keep(args::KeepArgs { id })),
         _ => args::Cli::parse().verb,
     };
     match commands::perform(verb) {

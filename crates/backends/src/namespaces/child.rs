@@ -64,6 +64,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd
     let terminals = root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
+    seal::forbid_memory_images()?;
     enter_inner(plan)?;
     sealing.seal.apply(&guest)?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;

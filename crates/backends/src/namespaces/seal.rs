@@ -74,6 +74,14 @@ pub(super) fn limit_processes(plan: &Plan) -> Result<(), Failed> {
         .during("limit the number of processes")
 }
 
+/// No memory image of a program that crashes: neither in a file nor by a program of the host. Of the host's core
+/// pattern a limit of 0 stops only the file, a limit of 1 stops both (fs/coredump.c).
+pub(super) fn forbid_memory_images() -> Result<(), Failed> {
+    let limit = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, limit)
+        .during("forbid memory images of crashes")
+}
+
 /// Becomes the guest: descriptor 3 is its link, everything else but the standard streams closes.
 pub(super) fn execute<T>(guest: OwnedFd, link: OwnedFd) -> Result<T, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;

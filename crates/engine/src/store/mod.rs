@@ -123,7 +123,9 @@ impl Store {
     /// Refused if anyone but this user and root could look into it or put another one in its place.
     pub fn open(home: &Path) -> Result<Store, Error> {
         home::prepare(home)?;
-        Ok(Store { home: home.to_owned() })
+        // Whether a path lies in the state directory is asked of real paths.
+        let home = std::fs::canonicalize(home).map_err(failed("resolve", home))?;
+        Ok(Store { home })
     }
 
     /// The state directory itself.
