@@ -58,7 +58,12 @@ pub(super) fn facts() -> Vec<Case> {
     let ordinary = [User::Ranges, User::Single].into_iter().flat_map(|user| {
         [(user, SCOPE_IS_DELEGATED), (user, MEMORY_IS_BOUND_IN_A_SCOPE), (user, OVERLAY_IN_A_USER_NAMESPACE)]
     });
-    let single = [(User::Ranges, IDS_COME_IN_RANGES), (User::Single, IDS_ARE_SINGLE)];
+    let single = [
+        (User::Ranges, IDS_COME_IN_RANGES),
+        (User::Single, IDS_ARE_SINGLE),
+        (User::Root, A_PROJECT_QUOTA_HOLDS),
+        (User::Root, A_FILE_MOUNTS_AS_A_DISK),
+    ];
     everybody.chain(ordinary).chain(single).map(|(user, fact)| fact.of(user)).collect()
 }
 
@@ -154,6 +159,33 @@ const IDS_ARE_SINGLE: Fact = Fact::new(
     "the_user_has_no_range_of_ids",
     r#"! grep "$(id -un)" /etc/subuid /etc/subgid"#,
     Expect::Says(0, &[]),
+);
+
+/// One megabyte for project 7 by quotactl(2), four written by somebody who may not exceed it.
+const A_PROJECT_QUOTA_HOLDS: Fact = Fact::new(
+    "a_project_quota_holds",
+    r#"set -e
+dir=$(mktemp -d /var/tmp/quota.XXXX)
+chmod 777 $dir
+chattr -p 7 +P $dir
+perl -e '
+my ($disk, $quota) = ("/dev/nvme0n1", pack("Q8 L", 1024, (0) x 7, 1));
+syscall(179, (0x800008 << 8) | 2, $disk, 7, $quota) == 0 or die $!'
+setpriv --reuid nobody --clear-groups dd if=/dev/zero of=$dir/file bs=1M count=4"#,
+    Expect::Says(1, &["Disk quota exceeded"]),
+);
+
+const A_FILE_MOUNTS_AS_A_DISK: Fact = Fact::new(
+    "a_file_mounts_as_a_disk",
+    r"set -e
+dir=$(mktemp -d)
+truncate -s 16M $dir/image
+mkfs.ext4 -q $dir/image
+mkdir $dir/mounted
+mount -o loop $dir/image $dir/mounted
+stat -f -c %T $dir/mounted
+umount $dir/mounted",
+    Expect::Says(0, &["ext2/ext3"]),
 );
 
 const DOCTOR_IS_CONTENT: Fact =

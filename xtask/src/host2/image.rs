@@ -87,7 +87,7 @@ const MASKED: [&str; 13] = [
 const FILES: [(&str, &str); 8] = [
     ("etc/hostname", "second-host\n"),
     ("etc/hosts", "127.0.0.1 localhost second-host\n"),
-    ("etc/fstab", "LABEL=suite /suite ext4 ro 0 0\n"),
+    ("etc/fstab", "LABEL=second-host / ext4 rw,prjquota 0 0\nLABEL=suite /suite ext4 ro 0 0\n"),
     ("etc/subuid", "airlock-test:100000:65536\n"),
     ("etc/subgid", "airlock-test:100000:65536\n"),
     ("etc/skel/.bash_profile", LOGIN_PROFILE),
@@ -172,7 +172,8 @@ fn build(workshop: &Path, sources: &str, started: Instant) -> Result<()> {
     put_users(&root)?;
     put_files(&root)?;
     let mut mkfs = Command::new("mkfs.ext4");
-    mkfs.args(["-q", "-F", "-L", "second-host", "-E", "lazy_itable_init=1", "-d"]);
+    mkfs.args(["-q", "-F", "-L", "second-host", "-O", "quota,project"]);
+    mkfs.args(["-E", "lazy_itable_init=1,quotatype=prjquota", "-d"]);
     succeed(mkfs.arg(&root).arg(workshop.join("disk.ext4")).arg(DISK_SIZE))?;
     fs::remove_dir_all(&root).with_context(|| format!("could not remove {}", root.display()))
 }
