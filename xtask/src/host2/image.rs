@@ -84,7 +84,7 @@ const MASKED: [&str; 13] = [
 ];
 
 /// Files of the second host: path, content.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("etc/hostname", "second-host\n"),
     ("etc/hosts", "127.0.0.1 localhost second-host\n"),
     ("etc/fstab", "LABEL=second-host / ext4 rw,prjquota 0 0\nLABEL=suite /suite ext4 ro 0 0\n"),
@@ -92,6 +92,11 @@ const FILES: [(&str, &str); 8] = [
     ("etc/subgid", "airlock-test:100000:65536\n"),
     ("etc/skel/.bash_profile", LOGIN_PROFILE),
     ("root/.bash_profile", LOGIN_PROFILE),
+    // Software emulation on a busy machine has been seen to take 90 seconds to the login, which is the default.
+    (
+        "etc/systemd/system.conf.d/patience.conf",
+        "[Manager]\nDefaultTimeoutStartSec=300\nDefaultDeviceTimeoutSec=300\n",
+    ),
     // A machine that cannot boot must end, not wait for a person.
     ("etc/systemd/system/emergency.service", GIVE_UP),
 ];

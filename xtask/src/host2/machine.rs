@@ -18,7 +18,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Boots the machine and listens until every session is over, the machine is gone, or the deadline has passed.
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// first serial line. No initial RAM disk: the kernel has the drivers of these disks built in. Quotas are a module on the
 /// root file system, so that it becomes writable only once systemd runs.
 const KERNEL_ARGUMENTS: &str = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 mitigations=off audit=0 \
-fsck.mode=skip systemd.unified_cgroup_hierarchy=1 systemd.show_status=false";
+fsck.mode=skip systemd.unified_cgroup_hierarchy=1";
 
 /// The serial lines of the machine: the console and one terminal for each user. The emulator connects to our sockets.
 struct Sockets {
@@ -62,7 +62,8 @@ struct Line {
 impl Sockets {
     /// In a directory with a short name: a socket's path has room for about a hundred bytes.
     fn new() -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("host2-{}", std::process::id()));
+        let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let dir = std::env::temp_dir().join(format!("host2-{moment:x}"));
         fs::create_dir(&dir).with_context(|| format!("could not make {}", dir.display()))?;
         let mut sockets = Self { dir, listeners: Vec::new() };
         let owners = std::iter::once(None).chain(User::ALL.map(Some));

@@ -94,7 +94,17 @@ fn conclude(report: &Report, home: &Path, started: Instant) -> Result<()> {
     for failure in &failures {
         eprintln!("  {failure}");
     }
-    bail!("the second host found failures; its console is in {}", home.join("console.log").display())
+    let console = home.join("console.log");
+    eprintln!("the last lines of the second host's console ({}):\n{}", console.display(), end_of(&console));
+    bail!("{} cases failed on the second host", failures.len())
+}
+
+/// What matters of a machine that did not boot; nothing of a log that cannot be read.
+fn end_of(log: &Path) -> String {
+    let text =
+        fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).replace('\x1b', "")).unwrap_or_default();
+    let lines: Vec<_> = text.lines().map(|line| line.trim_end().to_owned()).collect();
+    indented(lines.get(lines.len().saturating_sub(40)..).unwrap_or_default())
 }
 
 /// Prints a case as soon as it has ended; what it said, only if it failed.
