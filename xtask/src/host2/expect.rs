@@ -11,8 +11,8 @@ use serde_json::Value;
 pub(super) enum Expect {
     /// It ends with this code, and each of these words stands somewhere in what it said.
     Says(u8, &'static [&'static str]),
-    /// It ends well and prints a sandbox as JSON whose limits, these at least, are enforced by control groups version 2.
-    EnforcedByCgroupV2(&'static [&'static str]),
+    /// It ends well and prints a sandbox as JSON whose limits, these at least, are enforced by these.
+    Enforced(&'static [(&'static str, &'static str)]),
     /// It ends well, and Rust's test programs report at least one passed test, none failed and none skipped.
     TestsPass,
 }
@@ -26,7 +26,7 @@ impl Expect {
                 let missing = words.iter().find(|word| !said.iter().any(|line| line.contains(**word)));
                 missing.map_or(Ok(()), |word| Err(format!("did not say `{word}`")))
             }
-            Self::EnforcedByCgroupV2(limits) => {
+            Self::Enforced(limits) => {
                 same_code(0, code)?;
                 enforced(limits, &said.join("\n"))
             }
@@ -45,16 +45,16 @@ fn same_code(wanted: u8, code: u8) -> Result<(), String> {
     Err(format!("ended with {code}, not {wanted}"))
 }
 
-fn enforced(limits: &[&str], said: &str) -> Result<(), String> {
+fn enforced(limits: &[(&str, &str)], said: &str) -> Result<(), String> {
     let json = said.find('{').zip(said.rfind('}')).and_then(|(from, to)| said.get(from..=to));
     let sandbox: Value =
         json.and_then(|json| serde_json::from_str(json).ok()).ok_or("printed no sandbox as JSON")?;
     let entries = sandbox.get("limits").and_then(Value::as_array).ok_or("the sandbox has no `limits`")?;
-    for limit in limits {
+    for (limit, wanted) in limits {
         let entry = entries.iter().find(|entry| text(entry, "limit") == Some(limit));
         let by = entry.and_then(|entry| text(entry, "by"));
-        if by != Some("cgroup_v2") {
-            return Err(format!("{limit} is enforced by {}, not cgroup_v2", by.unwrap_or("nothing named")));
+        if by != Some(wanted) {
+            return Err(format!("{limit} is enforced by {}, not {wanted}", by.unwrap_or("nothing named")));
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_limit_enforced_by_something_else_is_told() {
-        let expect = Expect::EnforcedByCgroupV2(&["memory", "pids"]);
+        let expect = Expect::Enforced(&[("memory", "cgroup_v2"), ("pids", "cgroup_v2")]);
         let one = r#"{"limits":[{"limit":"memory","by":"cgroup_v2"},{"limit":"pids","by":"rlimit"}]}"#;
         assert_eq!(expect.judge(0, &lines(one)), Err("pids is enforced by rlimit, not cgroup_v2".into()));
         assert_eq!(expect.judge(0, &lines(&one.replace("rlimit", "cgroup_v2"))), Ok(()));

@@ -24,6 +24,8 @@ pub(super) struct Image {
     pub(super) kernel: PathBuf,
     /// The root file system.
     pub(super) disk: PathBuf,
+    /// An empty file system with project quotas, mounted at `/quota`.
+    pub(super) quota: PathBuf,
 }
 
 /// The image of this recipe, built now if it was not built before. Needs root only to build.
@@ -31,7 +33,11 @@ pub(super) fn cached_or_built(home: &Path) -> Result<Image> {
     install_missing()?;
     let sources = debian_sources()?;
     let place = home.join(format!("image-{:016x}", recipe_hash(&sources)));
-    let image = Image { kernel: place.join("vmlinuz"), disk: place.join("disk.ext4") };
+    let image = Image {
+        kernel: place.join("vmlinuz"),
+        disk: place.join("disk.ext4"),
+        quota: place.join("quota.ext4"),
+    };
     if place.is_dir() {
         return Ok(image);
     }
@@ -58,7 +64,7 @@ const TOOLS: [(&str, &str); 4] = [
 
 /// What the second host has beyond Debian's essential packages.
 const PACKAGES: &str = "systemd,systemd-sysv,udev,dbus,dbus-user-session,libpam-systemd,login,uidmap,kmod,procps,\
-python3-minimal,util-linux,e2fsprogs";
+util-linux,e2fsprogs,python3,libcap2-bin,busybox-static,strace";
 
 /// The package whose dependency is the kernel.
 const KERNEL: &str = "linux-image-cloud-amd64";
@@ -87,7 +93,7 @@ const MASKED: [&str; 13] = [
 const FILES: [(&str, &str); 9] = [
     ("etc/hostname", "second-host\n"),
     ("etc/hosts", "127.0.0.1 localhost second-host\n"),
-    ("etc/fstab", "LABEL=second-host / ext4 rw,prjquota 0 0\nLABEL=suite /suite ext4 ro 0 0\n"),
+    ("etc/fstab", "LABEL=suite /suite ext4 ro 0 0\nLABEL=quota /quota ext4 rw,prjquota 0 0\n"),
     ("etc/subuid", "airlock-test:100000:65536\n"),
     ("etc/subgid", "airlock-test:100000:65536\n"),
     ("etc/skel/.bash_profile", LOGIN_PROFILE),
@@ -177,9 +183,20 @@ fn build(workshop: &Path, sources: &str, started: Instant) -> Result<()> {
     put_users(&root)?;
     put_files(&root)?;
     let mut mkfs = Command::new("mkfs.ext4");
-    mkfs.args(["-q", "-F", "-L", "second-host", "-O", "quota,project"]);
-    mkfs.args(["-E", "lazy_itable_init=1,quotatype=prjquota", "-d"]);
+    mkfs.args(["-q", "-F", "-L", "second-host", "-E", "lazy_itable_init=1", "-d"]);
     succeed(mkfs.arg(&root).arg(workshop.join("disk.ext4")).arg(DISK_SIZE))?;
+    let mut mkfs = Command::new("mkfs.ext4");
+    mkfs.args([
+        "-q",
+        "-F",
+        "-L",
+        "quota",
+        "-O",
+        "quota,project",
+        "-E",
+        "lazy_itable_init=1,quotatype=prjquota",
+    ]);
+    succeed(mkfs.arg(workshop.join("quota.ext4")).arg("1G"))?;
     fs::remove_dir_all(&root).with_context(|| format!("could not remove {}", root.display()))
 }
 
@@ -256,15 +273,17 @@ fn put_files(root: &Path) -> Result<()> {
         link("/lib/systemd/system/serial-getty@.service", &units.join("getty.target.wants").join(getty))?;
     }
     link("/lib/systemd/system/multi-user.target", &units.join("default.target"))?;
-    let mount_point = root.join("suite");
-    fs::create_dir(&mount_point).with_context(|| format!("could not make {}", mount_point.display()))
+    for mount_point in ["suite", "quota"].map(|name| root.join(name)) {
+        fs::create_dir(&mount_point).with_context(|| format!("could not make {}", mount_point.display()))?;
+    }
+    Ok(())
 }
 
 /// A terminal that logs its user in through `login`, hence PAM, hence systemd's session; once, and says when it is over.
 fn login_on(number: u8, user: User) -> String {
     let login = user.login();
     format!(
-        "[Unit]\nRequiresMountsFor=/suite\n[Service]\nExecStart=\n\
+        "[Unit]\nRequiresMountsFor=/suite /quota\n[Service]\nExecStart=\n\
 ExecStart=-/sbin/agetty --autologin {login} --noclear ttyS{number} 115200 dumb\n\
 ExecStopPost=/bin/sh -c 'printf \"\\\\nhost2|gone|{login}\\\\n\" >/dev/ttyS{number}'\nRestart=no\n"
     )

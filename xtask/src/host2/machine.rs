@@ -40,10 +40,9 @@ const DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// How often a person who waits hears that nothing happened.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One disk is the root file system, the other the suite; both are left as they are (`snapshot`). The console is the
-/// first serial line. No initial RAM disk: the kernel has the drivers of these disks built in. Quotas are a module on the
-/// root file system, so that it becomes writable only once systemd runs.
-const KERNEL_ARGUMENTS: &str = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 mitigations=off audit=0 \
+/// The first disk is the root file system; all disks are left as they are (`snapshot`). The console is the
+/// first serial line. No initial RAM disk: the kernel has the drivers of these disks built in.
+const KERNEL_ARGUMENTS: &str = "root=/dev/nvme0n1 rw console=ttyS0 quiet panic=-1 mitigations=off audit=0 \
 fsck.mode=skip systemd.unified_cgroup_hierarchy=1";
 
 /// The serial lines of the machine: the console and one terminal for each user. The emulator connects to our sockets.

@@ -26,7 +26,7 @@ use std::{
 /// Runs the suite on the second host. Fails if a case fails, does not run, or the machine cannot be made.
 ///
 /// The only argument is `--facts`: run no case that needs the product.
-pub(crate) fn run(args: impl IntoIterator<Item = String>) -> Result<()> {
+pub(crate) fn run(args: Vec<String>) -> Result<()> {
     let cases = chosen_cases(args)?;
     if !cfg!(target_arch = "x86_64") {
         bail!("the second host is an x86_64 machine: run this on one");
@@ -48,7 +48,7 @@ fn progress(since: Instant, what: &str) {
     eprintln!("host2: {:>4} s  {what}", since.elapsed().as_secs());
 }
 
-fn chosen_cases(args: impl IntoIterator<Item = String>) -> Result<Vec<Case>> {
+fn chosen_cases(args: Vec<String>) -> Result<Vec<Case>> {
     let mut cases = cases::facts();
     let mut with_product = true;
     for arg in args {
@@ -58,6 +58,7 @@ fn chosen_cases(args: impl IntoIterator<Item = String>) -> Result<Vec<Case>> {
         }
     }
     if with_product {
+        cases.extend(cases::kernel());
         cases.extend(cases::product());
     }
     Ok(cases)

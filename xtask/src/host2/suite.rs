@@ -26,11 +26,19 @@ pub(super) fn pack(home: &Path, cases: &[Case]) -> Result<PathBuf> {
         let name = format!("cases/{}.{}", case.user, case.name);
         put(&staging.join(name), case.script)?;
     }
-    if cases.iter().any(|case| case.script.contains("airlock ") || case.script.contains("/suite/tests")) {
+    if cases.iter().any(|case| case.script.contains("airlock ")) {
         put_product(&staging)?;
+    }
+    for (package, dir) in TESTED {
+        if cases.iter().any(|case| case.script.contains(dir)) {
+            put_tests(package, &staging.join(dir))?;
+        }
     }
     make_disk(&staging, home.join("suite.ext4"))
 }
+
+/// Packages whose test programs go in, and the directory in which a case finds them.
+const TESTED: [(&str, &str); 2] = [("airlock-linux", "tests/linux"), ("airlock-tests", "tests/black-box")];
 
 /// One line for each case: user, name, seconds.
 fn plan(cases: &[Case]) -> String {
@@ -44,11 +52,14 @@ fn plan(cases: &[Case]) -> String {
 fn put_product(staging: &Path) -> Result<()> {
     let built = cargo(&["build", "-p", "airlock", "--bin", "airlock"])?;
     let product = built.last().context("cargo built no airlock program")?;
-    copy(product, &staging.join("bin/airlock"))?;
-    let tests = cargo(&["test", "-p", "airlock-tests", "--no-run"])?;
-    ensure!(!tests.is_empty(), "cargo built no test program");
-    for (number, program) in tests.iter().enumerate() {
-        copy(program, &staging.join(format!("tests/{number}")))?;
+    copy(product, &staging.join("bin/airlock"))
+}
+
+fn put_tests(package: &str, dir: &Path) -> Result<()> {
+    let programs = cargo(&["test", "-p", package, "--no-run"])?;
+    ensure!(!programs.is_empty(), "cargo built no test program of {package}");
+    for (number, program) in programs.iter().enumerate() {
+        copy(program, &dir.join(number.to_string()))?;
     }
     Ok(())
 }
@@ -92,7 +103,7 @@ fn make_empty(dir: &Path) -> Result<()> {
         }
         _ => {}
     }
-    for part in ["bin", "cases", "tests"] {
+    for part in ["bin", "cases", "tests/linux", "tests/black-box"] {
         fs::create_dir_all(dir.join(part)).with_context(|| format!("could not make {}", dir.display()))?;
     }
     Ok(())

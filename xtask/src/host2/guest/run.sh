@@ -10,7 +10,7 @@ printf '\nhost2|login|%s\n' "$me"
 mkdir -p ~/work && cd ~/work || exit 1
 said=$(mktemp)
 export LC_ALL=C.UTF-8 PATH=/suite/bin:$PATH
-export AIRLOCK_BIN=/suite/bin/airlock AIRLOCK_TEST_STRICT=1
+export AIRLOCK_BIN=/suite/bin/airlock AIRLOCK_TEST_STRICT=1 AIRLOCK_TEST_USER=$me
 
 while read -r user name seconds; do
     [ "$user" = "$me" ] || continue
