@@ -147,9 +147,8 @@ impl Emulator {
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-no-reboot"]);
         command.arg("-kernel").arg(&image.kernel).args(["-append", KERNEL_ARGUMENTS]);
         command.args(["-device", "nvme,id=disks,serial=disks"]);
-        for (number, (disk, name)) in
-            [(image.disk.as_path(), "root"), (suite, "suite")].into_iter().enumerate()
-        {
+        let disks = [(image.disk.as_path(), "root"), (suite, "suite"), (image.quota.as_path(), "quota")];
+        for (number, (disk, name)) in disks.into_iter().enumerate() {
             let escaped = disk.to_string_lossy().replace(',', ",,");
             command.args(["-drive", &format!("if=none,id={name},format=raw,snapshot=on,file={escaped}")]);
             command.args(["-device", &format!("nvme-ns,drive={name},bus=disks,nsid={}", number + 1)]);
