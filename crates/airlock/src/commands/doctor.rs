@@ -29,7 +29,8 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
 }
 
 fn asker() -> Result<Asker, Failure> {
-    let binary = std::env::current_exe().map_err(|err| Failure::because("could not find this program's own file", &err))?;
+    let binary = std::env::current_exe()
+        .map_err(|err| Failure::because("could not find this program's own file", &err))?;
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(Into::into);
     Ok(Asker { home: home::path()?, binary, runtime_dir })
 }
@@ -66,7 +67,12 @@ fn tell_json(report: &Report) -> Result<(), Failure> {
 fn text(report: &Report) -> String {
     let mut lines = Vec::new();
     for finding in &report.findings {
-        lines.push(format!("{:<8}  {:<14}  {}", finding.status.word(), finding.name, clean_line(&finding.says)));
+        lines.push(format!(
+            "{:<8}  {:<14}  {}",
+            finding.status.word(),
+            finding.name,
+            clean_line(&finding.says)
+        ));
         if let Some(remedy) = finding.remedy() {
             lines.push(format!("{:<26}fix:  {}", "", clean_line(&remedy)));
         }
@@ -88,12 +94,15 @@ fn fix(name: &str, asker: &Asker, consent: Consent) -> Outcome {
         return Ok(0);
     }
     let Some(fix) = steps(&finding) else {
-        let failure = Failure::new(format!("no command of airlock fixes {name}")).code(1).why(finding.says.clone());
+        let failure =
+            Failure::new(format!("no command of airlock fixes {name}")).code(1).why(finding.says.clone());
         return Err(finding.remedy().into_iter().fold(failure, Failure::fix));
     };
     io::stdout().write_all(shown(&finding, fix).as_bytes())?;
     if fix.power == Power::Root && !rustix::process::geteuid().is_root() {
-        return Err(Failure::new("this fix needs root").code(1).fix(format!("sudo airlock doctor --fix {name}")));
+        return Err(Failure::new("this fix needs root")
+            .code(1)
+            .fix(format!("sudo airlock doctor --fix {name}")));
     }
     if consent == Consent::Asked && !agrees(name)? {
         return Ok(1);
@@ -116,7 +125,9 @@ fn find(name: &str, asker: &Asker) -> Result<Finding, Failure> {
     findings.retain(|finding| finding.name == name);
     let fixable = findings.iter().position(|finding| steps(finding).is_some()).unwrap_or(0);
     findings.into_iter().nth(fixable).ok_or_else(|| {
-        Failure::new(format!("doctor knows no {name:?}")).code(WRONG_USAGE).fix("`airlock doctor` lists the names")
+        Failure::new(format!("doctor knows no {name:?}"))
+            .code(WRONG_USAGE)
+            .fix("`airlock doctor` lists the names")
     })
 }
 
@@ -134,7 +145,9 @@ fn shown(finding: &Finding, fix: &Fix) -> String {
     let mut text = format!("{}\nthis will:\n", clean_line(&finding.says));
     for step in &fix.steps {
         match step {
-            Step::Run(_) => text.push_str(&format!("  run    {}\n", clean_line(&step.line("").unwrap_or_default()))),
+            Step::Run(_) => {
+                text.push_str(&format!("  run    {}\n", clean_line(&step.line("").unwrap_or_default())))
+            }
             Step::Write { path, text: content } => {
                 text.push_str(&format!("  write  {}\n", clean_line(&path.display().to_string())));
                 let lines = content.lines().map(|line| format!("         | {}\n", clean_line(line)));
@@ -196,7 +209,13 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let finding = |name, status, says: &str, fix, stops_run| Finding { name, status, says: says.into(), fix, stops_run };
+        let finding = |name, status, says: &str, fix, stops_run| Finding {
+            name,
+            status,
+            says: says.into(),
+            fix,
+            stops_run,
+        };
         Report {
             findings: vec![
                 finding("kernel", Status::Ok, "Linux 6.18.0", None, false),
@@ -207,7 +226,13 @@ mod tests {
                     Some(Fix::root(vec![Step::run(["sysctl", "-w", "user.max_user_namespaces=15000"])])),
                     true,
                 ),
-                finding("disk", Status::Degraded, "a plain --disk needs host root", Some(Fix::advice("--disk 1G,tmpfs")), false),
+                finding(
+                    "disk",
+                    Status::Degraded,
+                    "a plain --disk needs host root",
+                    Some(Fix::advice("--disk 1G,tmpfs")),
+                    false,
+                ),
             ],
         }
     }

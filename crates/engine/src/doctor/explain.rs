@@ -30,7 +30,8 @@ pub struct Explanation {
 #[must_use]
 pub fn explain_launch_failure(caller: &Caller) -> Option<Explanation> {
     let uses_programs = !caller.user_ranges.is_empty() && !caller.group_ranges.is_empty();
-    let programs = if uses_programs { vec![Program::find("newuidmap"), Program::find("newgidmap")] } else { Vec::new() };
+    let programs =
+        if uses_programs { vec![Program::find("newuidmap"), Program::find("newgidmap")] } else { Vec::new() };
     explain(&Switches::read(), caller.uid, &programs)
 }
 
@@ -40,7 +41,9 @@ fn explain(switches: &Switches, uid: u32, programs: &[Program]) -> Option<Explan
         let what = format!("this sandbox cannot be sealed: {what}");
         Some(Explanation { what, why, fix: fix.to_owned() })
     };
-    let by_doctor = |name: &str| format!("sudo airlock doctor --fix {name}      (or run `airlock doctor` for other ways)");
+    let by_doctor = |name: &str| {
+        format!("sudo airlock doctor --fix {name}      (or run `airlock doctor` for other ways)")
+    };
     let userns = "user namespaces are switched off on this host";
     match why_off(switches, uid) {
         Some(Off::AppArmor) => return explanation(userns, APPARMOR.to_owned(), &by_doctor("userns")),
@@ -54,7 +57,11 @@ fn explain(switches: &Switches, uid: u32, programs: &[Program]) -> Option<Explan
     }
     if !programs.is_empty() && switches.has_no_new_privs {
         let why = "newuidmap cannot gain power: airlock runs with no_new_privs".to_owned();
-        return explanation("its ids cannot be written", why, "start airlock from a process without no_new_privs");
+        return explanation(
+            "its ids cannot be written",
+            why,
+            "start airlock from a process without no_new_privs",
+        );
     }
     let covered = switches.proc_masks.first().or(switches.sys_masks.first())?;
     explanation("this container hides a part of /proc or /sys", format!("{covered} is covered"), UNMASK)

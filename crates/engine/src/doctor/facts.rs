@@ -127,7 +127,8 @@ pub enum Packages {
 
 /// Where the first ranges begin, shadow's `SUB_UID_MIN`.
 const FIRST_RANGE: u32 = 100_000;
-const CONTROLLERS: [Controller; 4] = [Controller::Memory, Controller::Pids, Controller::Cpu, Controller::Freezer];
+const CONTROLLERS: [Controller; 4] =
+    [Controller::Memory, Controller::Pids, Controller::Cpu, Controller::Freezer];
 /// Directories of the host whose file systems must be able to show shifted ids.
 const SHOWN: [&str; 4] = ["/usr", "/etc", "/var", "/opt"];
 
@@ -139,7 +140,8 @@ impl Facts {
         let facts = Facts::read(asker, caller.uid);
         let user = User { uid: 0, gid: 0, groups: Vec::new() };
         let Ok(ids) = ids::map(&caller, &SandboxId::from_random([0; 6]), &user) else { return facts };
-        let mut shown: Vec<PathBuf> = SHOWN.iter().map(PathBuf::from).filter(|path| is_directory(path)).collect();
+        let mut shown: Vec<PathBuf> =
+            SHOWN.iter().map(PathBuf::from).filter(|path| is_directory(path)).collect();
         shown.extend(std::env::current_dir());
         let trial = trial::run(&Wanted { place: &nearest(&asker.home), ids: &ids, shown: &shown });
         Facts { trial, ..facts }
@@ -322,8 +324,13 @@ mod tests {
 
     #[test]
     fn a_host_is_known_by_what_it_is_like() {
-        let found = ["ID=debian\n", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "ID=\"rocky\"\nID_LIKE=\"rhel fedora\"\n", ""]
-            .map(Packages::of);
+        let found = [
+            "ID=debian\n",
+            "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n",
+            "ID=\"rocky\"\nID_LIKE=\"rhel fedora\"\n",
+            "",
+        ]
+        .map(Packages::of);
         assert_eq!(found, [Packages::Apt, Packages::Apt, Packages::Dnf, Packages::Unknown]);
     }
 

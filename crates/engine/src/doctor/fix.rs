@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_file_of_many_lines_is_written_by_airlock_itself() {
-        let fix = Fix::root(vec![Step::Write { path: "/etc/x".into(), text: "a\nb\n".into() }]).or("do it by hand");
+        let fix =
+            Fix::root(vec![Step::Write { path: "/etc/x".into(), text: "a\nb\n".into() }]).or("do it by hand");
         assert_eq!(fix.words("userns"), "sudo airlock doctor --fix userns   (or: do it by hand)");
     }
 

@@ -39,7 +39,9 @@ fn controller(facts: &Facts, limit: &Limit) -> Finding {
             if facts.manager == UserManager::Absent =>
         {
             let linger = Step::run(["loginctl", "enable-linger", &facts.person.name]);
-            finding.fixed_by(Fix::root(vec![linger]).or("log in by ssh or at the console, which starts your systemd"))
+            finding.fixed_by(
+                Fix::root(vec![linger]).or("log in by ssh or at the console, which starts your systemd"),
+            )
         }
         _ => finding.advised(cannot.fix()),
     }
@@ -60,8 +62,11 @@ pub(super) fn swap(facts: &Facts) -> Finding {
     match (facts.switches.has_swap, facts.is_swap_bounded) {
         (false, _) => Finding::ok(name, "this host does not swap"),
         (true, true) => Finding::ok(name, "--memory covers swap"),
-        (true, false) => Finding::degraded(name, "--memory does not cover swap: a sandbox over its limit is swapped out before it is killed")
-            .advised("start the kernel with swapaccount=1"),
+        (true, false) => Finding::degraded(
+            name,
+            "--memory does not cover swap: a sandbox over its limit is swapped out before it is killed",
+        )
+        .advised("start the kernel with swapaccount=1"),
     }
 }
 
@@ -86,7 +91,8 @@ pub(super) fn disk(facts: &Facts) -> Finding {
     if without.is_empty() {
         return Finding::ok(name, "--disk is enforced by project quota or an image of its own");
     }
-    let says = format!("--disk works only where the file system has project quota: no {}", without.join(", no "));
+    let says =
+        format!("--disk works only where the file system has project quota: no {}", without.join(", no "));
     match steps.is_empty() {
         true => Finding::degraded(name, says).advised("--disk SIZE,tmpfs or --disk SIZE,watched"),
         false => Finding::degraded(name, says).fixed_by(Fix::root(steps)),

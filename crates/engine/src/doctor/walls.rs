@@ -22,8 +22,11 @@ pub(super) fn kernel(facts: &Facts) -> Finding {
     match version(release) {
         Some(found) if found < oldest => {
             let (major, minor) = oldest;
-            Finding::stopping("kernel", format!("Linux {release} is too old: {major}.{minor} is the oldest that works"))
-                .advised("boot a newer kernel")
+            Finding::stopping(
+                "kernel",
+                format!("Linux {release} is too old: {major}.{minor} is the oldest that works"),
+            )
+            .advised("boot a newer kernel")
         }
         _ => Finding::ok("kernel", format!("Linux {release}")),
     }
@@ -51,9 +54,10 @@ pub(super) fn user_namespaces(facts: &Facts) -> Finding {
 /// Why no user namespace can be made, in the words of the setting, and what changes it.
 pub(super) fn switched_off(facts: &Facts) -> Option<(String, Fix)> {
     why_off(&facts.switches, facts.person.uid).map(|off| match off {
-        Off::Setting(key) => {
-            (format!("{key} is 0"), Fix::root(Step::sysctl(&key, if key.starts_with("user.") { NAMESPACES } else { 1 }).into()))
-        }
+        Off::Setting(key) => (
+            format!("{key} is 0"),
+            Fix::root(Step::sysctl(&key, if key.starts_with("user.") { NAMESPACES } else { 1 }).into()),
+        ),
         Off::AppArmor => (APPARMOR.to_owned(), apparmor_fix(&facts.binary)),
     })
 }
@@ -67,7 +71,8 @@ pub(super) enum Off {
     AppArmor,
 }
 
-pub(super) const APPARMOR: &str = "kernel.apparmor_restrict_unprivileged_userns is 1 and airlock has no profile";
+pub(super) const APPARMOR: &str =
+    "kernel.apparmor_restrict_unprivileged_userns is 1 and airlock has no profile";
 
 pub(super) fn why_off(switches: &Switches, uid: u32) -> Option<Off> {
     let setting = |key: &str| Some(Off::Setting(key.to_owned()));
@@ -88,7 +93,9 @@ pub(super) fn why_off(switches: &Switches, uid: u32) -> Option<Off> {
 }
 
 fn off(facts: &Facts, name: &'static str) -> Finding {
-    let Some((why, fix)) = switched_off(facts) else { return Finding::ok(name, "user namespaces can be made") };
+    let Some((why, fix)) = switched_off(facts) else {
+        return Finding::ok(name, "user namespaces can be made");
+    };
     Finding::stopping(name, format!("user namespaces are switched off on this host: {why}")).fixed_by(fix)
 }
 
@@ -124,8 +131,10 @@ pub(super) fn ids(facts: &Facts) -> Finding {
     if facts.is_root() {
         return match facts.trial.answer(Try::Ids).no() {
             None => Finding::ok(name, "sandboxes of root get 65536 ids each that nobody else has"),
-            Some(no) => Finding::stopping(name, format!("the ids of a sandbox cannot be written: {}", no.said))
-                .advised("run airlock as root of the host itself, or as an ordinary user"),
+            Some(no) => {
+                Finding::stopping(name, format!("the ids of a sandbox cannot be written: {}", no.said))
+                    .advised("run airlock as root of the host itself, or as an ordinary user")
+            }
         };
     }
     let has_ranges = !facts.person.user_ranges.is_empty() && !facts.person.group_ranges.is_empty();
@@ -143,8 +152,14 @@ pub(super) fn ids(facts: &Facts) -> Finding {
         return with_fix(Finding::stopping(name, says), ids_fix(facts));
     }
     match facts.trial.answer(Try::Ids).no() {
-        Some(no) => with_fix(Finding::stopping(name, format!("the ids of a sandbox cannot be written: {}", no.said)), ids_fix(facts)),
-        None => Finding::ok(name, format!("newuidmap and the ranges of {} give a sandbox ids of its own", facts.person.name)),
+        Some(no) => with_fix(
+            Finding::stopping(name, format!("the ids of a sandbox cannot be written: {}", no.said)),
+            ids_fix(facts),
+        ),
+        None => Finding::ok(
+            name,
+            format!("newuidmap and the ranges of {} give a sandbox ids of its own", facts.person.name),
+        ),
     }
 }
 
@@ -154,7 +169,9 @@ fn powerless(facts: &Facts, programs: &[(&str, &Program)]) -> Option<String> {
         return Some("newuidmap cannot gain power: this process runs with no_new_privs".to_owned());
     }
     programs.iter().find_map(|(name, program)| match program.power {
-        Power::None => Some(format!("{name} is neither set-user-id root nor has it the capability to set ids")),
+        Power::None => {
+            Some(format!("{name} is neither set-user-id root nor has it the capability to set ids"))
+        }
         Power::Nosuid => Some(format!("{name} lies on a file system that is mounted nosuid")),
         Power::SetUserId | Power::Capability => None,
     })
@@ -172,7 +189,11 @@ fn ids_fix(facts: &Facts) -> Option<Fix> {
     if programs.iter().any(|program| program.power == Power::Nosuid) {
         return Some(Fix::advice("remount the file system of newuidmap with suid"));
     }
-    for path in programs.iter().filter(|program| program.power == Power::None).filter_map(|program| program.path.as_ref()) {
+    for path in programs
+        .iter()
+        .filter(|program| program.power == Power::None)
+        .filter_map(|program| program.path.as_ref())
+    {
         steps.push(Step::run(["chmod", "u+s", &path.display().to_string()]));
     }
     let person = &facts.person;
@@ -208,11 +229,17 @@ pub(super) fn procfs(facts: &Facts) -> Finding {
     let Some(no) = answers.iter().find_map(|answer| answer.no()) else {
         return later(facts, Try::Proc, Finding::ok(name, "a fresh /proc and /sys can be mounted"));
     };
-    let masks = if facts.trial.answer(Try::Proc).is_yes() { &facts.switches.sys_masks } else { &facts.switches.proc_masks };
+    let masks = if facts.trial.answer(Try::Proc).is_yes() {
+        &facts.switches.sys_masks
+    } else {
+        &facts.switches.proc_masks
+    };
     let says = match masks.as_slice() {
         [] => format!("a fresh /proc or /sys cannot be mounted: {}", no.said),
         [one] => format!("{one} is covered, so the kernel refuses a fresh one"),
-        [one, rest @ ..] => format!("{one} and {} more are covered, so the kernel refuses a fresh one", rest.len()),
+        [one, rest @ ..] => {
+            format!("{one} and {} more are covered, so the kernel refuses a fresh one", rest.len())
+        }
     };
     Finding::stopping(name, says).advised(UNMASK)
 }
@@ -227,7 +254,10 @@ pub(super) fn network(facts: &Facts) -> Finding {
     };
     let finding = Finding::stopping(name, format!("the network namespace cannot be prepared: {}", no.said));
     match facts.switches.is_proc_sys_read_only {
-        true => Finding::stopping(name, "/proc/sys is read-only, so the network namespace cannot be prepared").advised(UNMASK),
+        true => {
+            Finding::stopping(name, "/proc/sys is read-only, so the network namespace cannot be prepared")
+                .advised(UNMASK)
+        }
         false => finding.advised("use a kernel with CONFIG_NET_NS and CONFIG_SYSCTL"),
     }
 }
@@ -269,7 +299,10 @@ pub(super) fn later(facts: &Facts, step: Try, finding: Finding) -> Finding {
 }
 
 fn with_fix(finding: Finding, fix: Option<Fix>) -> Finding {
-    Finding { fix: fix.or_else(|| Some(Fix::advice("install newuidmap and newgidmap (package uidmap or shadow)"))), ..finding }
+    Finding {
+        fix: fix.or_else(|| Some(Fix::advice("install newuidmap and newgidmap (package uidmap or shadow)"))),
+        ..finding
+    }
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {

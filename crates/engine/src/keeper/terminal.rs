@@ -29,7 +29,8 @@ impl Terminal {
         tasks: &mut Tasks,
     ) -> io::Result<(Rc<Terminal>, watch::Receiver<()>)> {
         let master = watched(master, Interest::READABLE | Interest::WRITABLE)?;
-        let terminal = Rc::new(Terminal { master, viewers: RefCell::default(), early: RefCell::new(Some(Vec::new())) });
+        let terminal =
+            Rc::new(Terminal { master, viewers: RefCell::default(), early: RefCell::new(Some(Vec::new())) });
         let (alive, done) = watch::channel(());
         let read = terminal.clone();
         tasks.spawn_local(async move {

@@ -51,6 +51,8 @@ fn kvm() -> Answer {
     match version {
         KVM_API_VERSION => Answer::Yes,
         ..0 => Answer::No(No::from(&io::Error::last_os_error())),
-        other => Answer::No(No { errno: 0, said: format!("it speaks version {other} and not {KVM_API_VERSION}") }),
+        other => {
+            Answer::No(No { errno: 0, said: format!("it speaks version {other} and not {KVM_API_VERSION}") })
+        }
     }
 }

@@ -44,8 +44,12 @@ pub(super) fn try_rules() -> io::Result<()> {
 fn batch() -> Vec<u8> {
     let name = attribute(1, b"airlock\0");
     let hook = [attribute(1, &OUTPUT.to_be_bytes()), attribute(2, &(-100_i32).to_be_bytes())].concat();
-    let chain =
-        [attribute(1, b"airlock\0"), attribute(3, b"out\0"), attribute(4 | NESTED, &hook), attribute(7, b"nat\0")];
+    let chain = [
+        attribute(1, b"airlock\0"),
+        attribute(3, b"out\0"),
+        attribute(4 | NESTED, &hook),
+        attribute(7, b"nat\0"),
+    ];
     [
         message(BATCH_BEGIN, REQUEST, 0, &general(0, SUBSYSTEM)),
         message(NEW_TABLE, REQUEST | CREATE | ACK, 1, &[general(INET, 0), name.clone()].concat()),

@@ -54,7 +54,8 @@ fn power(path: &Path) -> Power {
     let mut value = [0u8; 32];
     let length = rustix::fs::getxattr(path, "security.capability", &mut value[..]).unwrap_or(0);
     let has_capability = sets_ids(value.get(..length).unwrap_or_default());
-    let is_nosuid = rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOSUID));
+    let is_nosuid =
+        rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOSUID));
     match (is_set_user_id, has_capability) {
         (false, false) => Power::None,
         _ if is_nosuid => Power::Nosuid,

@@ -119,7 +119,8 @@ fn overlay(scratch: &OwnedFd, tree: Option<&OwnedFd>) -> io::Result<()> {
     };
     let upper = mount::make_dir(scratch.as_fd(), Path::new("upper"))?;
     let work = mount::make_dir(scratch.as_fd(), Path::new("work"))?;
-    let [lower, upper, work] = [&lower, &upper, &work].map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
+    let [lower, upper, work] =
+        [&lower, &upper, &work].map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
     let overlay = mount::overlay(&Overlay { lower: &[&lower], upper: Some((&upper, &work)) })?;
     let target = mount::make_dir(staging.as_fd(), Path::new("overlay"))?;
     mount::attach(overlay.as_fd(), target.as_fd())?;

@@ -42,7 +42,8 @@ impl Switches {
     /// Reads them: a dozen small files, nothing else.
     #[must_use]
     pub fn read() -> Switches {
-        let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned();
+        let mounts =
+            String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned();
         let is_zero = |kind: &&&str| number(&format!("/proc/sys/user/max_{kind}_namespaces")) == Some(0);
         let label = text("/proc/self/attr/apparmor/current").or_else(|| text("/proc/self/attr/current"));
         Switches {
@@ -74,7 +75,10 @@ pub fn masks(mountinfo: &str, top: &str) -> Vec<String> {
     let points = || mountinfo.lines().filter_map(parse);
     let is_whole_elsewhere = points().any(|mount| {
         let inside = |other: &str| other.strip_prefix(mount.point).is_some_and(|rest| rest.starts_with('/'));
-        mount.kind == kind && mount.root == "/" && mount.point != top && !points().any(|other| inside(other.point))
+        mount.kind == kind
+            && mount.root == "/"
+            && mount.point != top
+            && !points().any(|other| inside(other.point))
     });
     if is_whole_elsewhere {
         return Vec::new();
@@ -99,7 +103,13 @@ fn parse(line: &str) -> Option<Mount<'_>> {
 
 /// Places in sysfs that exist to be mounted on.
 fn is_sysfs_place(point: &str) -> bool {
-    let places = ["/sys/fs/", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/kernel/config"];
+    let places = [
+        "/sys/fs/",
+        "/sys/kernel/debug",
+        "/sys/kernel/tracing",
+        "/sys/kernel/security",
+        "/sys/kernel/config",
+    ];
     places.iter().any(|place| point.starts_with(place)) || point.starts_with("/sys/firmware/efi/efivars")
 }
 
@@ -144,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_mount_on_a_directory_that_is_always_empty_hides_nothing() {
-        let host = "22 27 0:21 / /proc rw - proc proc rw\n30 22 0:4 / /proc/sys/fs/binfmt_misc rw - autofs s rw\n";
+        let host =
+            "22 27 0:21 / /proc rw - proc proc rw\n30 22 0:4 / /proc/sys/fs/binfmt_misc rw - autofs s rw\n";
         assert_eq!(masks(host, "/proc"), [""; 0]);
     }
 

@@ -159,7 +159,8 @@ impl Report {
             Ok(()) => format!("{name} 0\n"),
             Err(err) => {
                 let no = No::from(err);
-                let said: String = no.said.chars().map(|c| if c == '\n' { ' ' } else { c }).take(500).collect();
+                let said: String =
+                    no.said.chars().map(|c| if c == '\n' { ' ' } else { c }).take(500).collect();
                 format!("{name} {} {said}\n", no.errno)
             }
         };
@@ -274,7 +275,9 @@ fn user_namespace_alone() -> io::Result<()> {
 fn make_scratch(ids: &IdMap, scratch: &Path) -> io::Result<()> {
     rustix::fs::mkdir(scratch, rustix::fs::Mode::RWXU)?;
     match (ids.writer, ids.user_outside(0), ids.group_outside(0)) {
-        (Writer::Direct, Some(user), Some(group)) => std::os::unix::fs::chown(scratch, Some(user), Some(group)),
+        (Writer::Direct, Some(user), Some(group)) => {
+            std::os::unix::fs::chown(scratch, Some(user), Some(group))
+        }
         _ => Ok(()),
     }
 }
