@@ -24,6 +24,9 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
 };
 
+/// The file system of pipes without a name (include/uapi/linux/magic.h).
+const PIPEFS: u64 = 0x5049_5045;
+
 /// Most descriptors one call takes or gives; more that arrive are closed.
 pub const MOST: usize = 8;
 
@@ -143,9 +146,9 @@ pub fn check_stream(fd: BorrowedFd<'_>) -> io::Result<Result<(), Unfit>> {
     })
 }
 
-/// Whether the descriptor is an anonymous or named pipe.
+/// Whether the descriptor is a pipe without a name. A named one is a file of the host, with an owner of its own.
 pub fn is_pipe(fd: impl AsFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+    rustix::fs::fstatfs(fd).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == PIPEFS))
 }
 
 /// Whether the descriptor is a regular file.

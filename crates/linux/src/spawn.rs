@@ -152,6 +152,14 @@ impl Report {
     }
 }
 
+/// Whether this process has no child, dead or alive.
+pub fn is_childless() -> bool {
+    let options = rustix::process::WaitIdOptions::EXITED
+        | rustix::process::WaitIdOptions::NOHANG
+        | rustix::process::WaitIdOptions::NOWAIT;
+    matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(rustix::io::Errno::CHILD))
+}
+
 /// Becomes a user: groups while still root, the user last. Where the kernel forbids setting groups (a single id is
 /// mapped), having none to set is fine.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
@@ -188,7 +196,8 @@ fn try_execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Result<std::convert::
     }
     duplicate_onto(link.as_fd(), GUEST_LINK)?;
     fd::close_on_exec_from(GUEST_LINK + 1)?;
-    let (arguments, environment) = ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
+    let (arguments, environment) =
+        ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
     let (guest, empty) = (guest.as_raw_fd(), c"".as_ptr());
     // SAFETY: NUL-terminated strings and null-terminated arrays that outlive the call.
     unsafe {

@@ -21,8 +21,9 @@ use std::{
 
 /// Everything that can be made before the fork.
 pub(super) struct Sealing {
-    pub(super) seal: seal::Seal,
-    pub(super) disk: Option<OwnedFd>,
+    seal: seal::Seal,
+    disk: Option<OwnedFd>,
+    entries: Vec<OwnedFd>,
 }
 
 impl Sealing {
@@ -31,13 +32,15 @@ impl Sealing {
             Some(disk) => Some(disk.try_clone().during("keep the bounded disk")?),
             None => None,
         };
-        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk })
+        let entries = confine.entries.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
+        let entries = entries.during("keep the control groups")?;
+        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk, entries })
     }
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `talk`, which closes when the guest is executed.
-pub(super) fn run(plan: &Plan, sealing: Sealing, talk: OwnedFd, link: OwnedFd) -> ! {
-    let Err(failed) = build_and_become(plan, sealing, &talk, link);
+pub(super) fn run(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> ! {
+    let Err(failed) = build_and_become(plan, sealing, talk, link);
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = fd::send_all(talk.as_fd(), &text, &[]);
@@ -46,13 +49,11 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, talk: OwnedFd, link: OwnedFd) -
 
 enum Never {}
 
-fn build_and_become(
-    plan: &Plan,
-    sealing: Sealing,
-    talk: &OwnedFd,
-    link: OwnedFd,
-) -> Result<Never, Failed> {
+fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> Result<Never, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
+    for entry in &sealing.entries {
+        rustix::io::write(entry, b"0").during("enter a control group")?;
+    }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
@@ -63,6 +64,7 @@ fn build_and_become(
     let terminals = root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
+    seal::forbid_memory_images()?;
     enter_inner(plan)?;
     sealing.seal.apply(&guest)?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
@@ -90,7 +92,8 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
 
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.
 fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
-    let tree = mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
+    let tree =
+        mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
     mount::restrict(tree.as_fd(), mount::Access::ReadOnly, Depth::One).during("make the guest read-only")?;
     Ok(tree)
 }
@@ -114,8 +117,8 @@ fn enter_inner(plan: &Plan) -> Result<(), Failed> {
     go.write_all(b"g").during("speak to the writer of ids")?;
     let status = writer.wait().during("wait for the writer of ids")?;
     if status.exit_status() != Some(0) {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).during("write the ids of the inner namespace");
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+            .during("write the ids of the inner namespace");
     }
     clone::set_dumpable(Dumpable::No).during("close this process to others")
 }
-

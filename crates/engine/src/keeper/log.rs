@@ -117,7 +117,10 @@ mod tests {
 
     fn texts(path: &Path) -> Vec<(Output, String)> {
         let text = fs::read_to_string(path).unwrap();
-        text.lines().map(|line| serde_json::from_str::<Record>(line).unwrap()).map(|r| (r.stream, r.text)).collect()
+        text.lines()
+            .map(|line| serde_json::from_str::<Record>(line).unwrap())
+            .map(|r| (r.stream, r.text))
+            .collect()
     }
 
     #[test]
@@ -143,7 +146,8 @@ mod tests {
         for _ in 0..1_000 {
             log.write(Output::Stdout, &line);
         }
-        let size: u64 = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        let size: u64 =
+            fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
         assert!(size <= LOG_BYTES, "{size}");
         assert!(size > LOG_BYTES / 4, "{size}");
     }

@@ -9,7 +9,7 @@ use airlock_protocol::{
     spec::{Disk, DiskBy},
     state::Status,
 };
-use std::{rc::Rc, time::Duration};
+use std::{fs, io, path::Path, rc::Rc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often a watched disk is measured.
@@ -81,11 +81,40 @@ async fn check_watched(keeper: &Keeper, limit: Disk) {
         return;
     }
     let directory = keeper.sandbox.disk();
-    let measured = tokio::task::spawn_blocking(move || disk::usage(&directory)).await;
-    let Ok(Ok(usage)) = measured else { return };
-    if usage.bytes > limit.bytes {
-        let note = format!("frozen: {} written, {} allowed", size::show(usage.bytes), size::show(limit.bytes));
-        let _ = keeper.freeze(Some(&note)).await;
+    let measured = tokio::task::spawn_blocking(move || measure(&directory)).await;
+    let Ok(measured) = measured else { return };
+    if let Some(why) = exceeds(measured, limit) {
+        let _ = keeper.freeze(Some(&format!("frozen: {why}"))).await;
+    }
+}
+
+/// What lies in the parts of the disk that the program reaches. The kernel's scratch directories of overlays are not
+/// among them, and nobody but root may look into those.
+fn measure(directory: &Path) -> io::Result<disk::Usage> {
+    let mut sum = disk::Usage::default();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"work")) {
+            continue;
+        }
+        let part = disk::usage(&path)?;
+        sum.bytes = sum.bytes.saturating_add(part.bytes);
+        sum.inodes = sum.inodes.saturating_add(part.inodes);
+        sum.unread = sum.unread.saturating_add(part.unread);
+    }
+    Ok(sum)
+}
+
+/// Why what was measured is too much. What cannot be measured is: else a program would hide there what it writes.
+fn exceeds(measured: io::Result<disk::Usage>, limit: Disk) -> Option<String> {
+    match measured {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => None,
+        Err(err) => Some(format!("what was written cannot be measured: {err}")),
+        Ok(usage) if usage.bytes > limit.bytes => {
+            Some(format!("{} written, {} allowed", size::show(usage.bytes), size::show(limit.bytes)))
+        }
+        Ok(usage) if usage.unread > 0 => Some(format!("{} directories cannot be measured", usage.unread)),
+        Ok(_) => None,
     }
 }
 

@@ -80,8 +80,9 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
     let user = find_user(&spec.user, &etc)?;
     let ids = ids::map(&caller, sandbox.id(), &user)?;
     let binds = places::binds(spec, &caller, store.home())?;
-    let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
-        .map_err(|err| refusal(125, "these capabilities cannot be given", Some(&chain(&err)), Some(err.fix())))?;
+    let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop).map_err(|err| {
+        refusal(125, "these capabilities cannot be given", Some(&chain(&err)), Some(err.fix()))
+    })?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
         disk: sandbox.disk(),
@@ -120,7 +121,12 @@ pub fn view(sandbox: &Sandbox, caller: &Caller) -> View {
 pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Refusal> {
     let file = |name: &str| etc.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text.as_str());
     let found = host::users::find_user(file("passwd"), file("group"), text).map_err(|err| {
-        refusal(125, "this user cannot be taken", Some(&chain(&err)), Some("--user takes NAME, UID or UID:GID"))
+        refusal(
+            125,
+            "this user cannot be taken",
+            Some(&chain(&err)),
+            Some("--user takes NAME, UID or UID:GID"),
+        )
     })?;
     Ok(User { uid: found.uid, gid: found.gid, groups: found.groups })
 }
@@ -129,7 +135,12 @@ pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Ref
 pub fn workdir(path: &Path) -> Result<String, Refusal> {
     match path.to_str() {
         Some(text) if text.starts_with('/') => Ok(text.to_owned()),
-        _ => Err(refusal(125, "the working directory is not an absolute path in UTF-8", None, Some("--workdir DIR"))),
+        _ => Err(refusal(
+            125,
+            "the working directory is not an absolute path in UTF-8",
+            None,
+            Some("--workdir DIR"),
+        )),
     }
 }
 

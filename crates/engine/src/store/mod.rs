@@ -123,7 +123,9 @@ impl Store {
     /// Refused if anyone but this user and root could look into it or put another one in its place.
     pub fn open(home: &Path) -> Result<Store, Error> {
         home::prepare(home)?;
-        Ok(Store { home: home.to_owned() })
+        // Whether a path lies in the state directory is asked of real paths.
+        let home = std::fs::canonicalize(home).map_err(failed("resolve", home))?;
+        Ok(Store { home })
     }
 
     /// The state directory itself.
@@ -156,10 +158,11 @@ impl Store {
 }
 
 impl Error {
-    /// The exit code a command ends with: 3 where no sandbox was meant, 125 where we failed.
+    /// The exit code a command ends with: 1 where the sandbox runs, 3 where none was meant, 125 where we failed.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::NoSuch { .. } | Error::NoneYet | Error::Ambiguous { .. } => 3,
+            Error::Busy { .. } => 1,
             _ => 125,
         }
     }
