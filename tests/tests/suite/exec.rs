@@ -9,7 +9,9 @@ const FOREVER: &str = "exec sleep 100000";
 fn a_further_program_sees_the_same_sandbox() {
     let world = World::new();
     world.detached(["--name", "web", "-e", "A=1"], "echo here > /tmp/x; echo ready; exec sleep 100000");
-    airlock_tests::eventually("ready", || world.airlock(["logs", "web"]).run().stdout.contains("ready").then_some(()));
+    airlock_tests::eventually("ready", || {
+        world.airlock(["logs", "web"]).run().stdout.contains("ready").then_some(())
+    });
 
     let output = world.exec("web", "cat /tmp/x; hostname; pwd; echo $A; tr '\\0' ' ' < /proc/[0-9]*/cmdline | grep -c 'sleep 100000'").run();
 
@@ -46,7 +48,19 @@ fn variables_directory_and_user_can_differ() {
     let world = World::new();
     world.detached(["--name", "web", "-e", "A=1"], FOREVER);
 
-    let env = world.airlock(["exec", "-e", "A=2", "--env", "B=3", "-e", "HOST", "web", "sh", "-c", "echo $A $B $HOST"]);
+    let env = world.airlock([
+        "exec",
+        "-e",
+        "A=2",
+        "--env",
+        "B=3",
+        "-e",
+        "HOST",
+        "web",
+        "sh",
+        "-c",
+        "echo $A $B $HOST",
+    ]);
     let dir = world.airlock(["exec", "-w", "/usr", "web", "pwd"]);
 
     assert_eq!(env.env("HOST", "h").run().succeeded(), "2 3 h\n");
@@ -66,7 +80,8 @@ fn variables_directory_and_user_can_differ() {
 fn signals_reach_the_further_program_only() {
     let world = World::new();
     world.detached(["--name", "web"], FOREVER);
-    let running = world.exec("web", "trap 'echo got; exit 4' TERM; echo ready; while :; do sleep 0.05; done").start();
+    let running =
+        world.exec("web", "trap 'echo got; exit 4' TERM; echo ready; while :; do sleep 0.05; done").start();
     running.wait_for("ready");
 
     running.signal(Signal::TERM);
@@ -86,7 +101,9 @@ fn a_further_program_ends_with_its_command_line() {
     running.signal(Signal::KILL);
 
     airlock_tests::eventually("the program is gone", || {
-        let left = world.exec("web", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '^sleep 54321' || true").run();
+        let left = world
+            .exec("web", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '^sleep 54321' || true")
+            .run();
         (left.stdout.trim() == "0").then_some(())
     });
     assert_eq!(world.state("web")["status"], "running");
@@ -124,7 +141,8 @@ fn many_programs_run_at_once() {
     let world = World::new();
     world.detached(["--name", "web"], FOREVER);
 
-    let all: Vec<_> = (0..20).map(|n| (n, world.exec("web", &format!("sleep 0.1; echo {n}")).start())).collect();
+    let all: Vec<_> =
+        (0..20).map(|n| (n, world.exec("web", &format!("sleep 0.1; echo {n}")).start())).collect();
 
     for (n, running) in all {
         assert_eq!(running.wait().succeeded(), format!("{n}\n"));

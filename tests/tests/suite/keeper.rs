@@ -27,7 +27,10 @@ fn a_killed_keeper_takes_its_sandbox_along() {
     let list = world.airlock(["ls"]).run().succeeded();
     assert!(list.contains("crashed"), "{list}");
     let state = world.state("web");
-    assert_eq!((&state["status"], &state["exit"]["cause"]["cause"]), (&"crashed".into(), &"keeper_died".into()));
+    assert_eq!(
+        (&state["status"], &state["exit"]["cause"]["cause"]),
+        (&"crashed".into(), &"keeper_died".into())
+    );
     assert_eq!(world.airlock(["wait", "web"]).run().succeeded(), "137\n");
 }
 
@@ -41,7 +44,9 @@ fn a_crashed_sandbox_can_be_started_again_with_its_disk() {
 
     world.airlock(["start", "web"]).run().succeeded();
 
-    eventually("the second run", || world.airlock(["logs", "web"]).run().stdout.ends_with("2\n").then_some(()));
+    eventually("the second run", || {
+        world.airlock(["logs", "web"]).run().stdout.ends_with("2\n").then_some(())
+    });
     assert_eq!(world.state("web")["status"], "running");
 }
 

@@ -31,8 +31,10 @@ fn pipes_stay_pipes_and_files_stay_files() {
     let world = World::new();
     world.write("input", "from a file\n");
 
-    let pipes = world.sh([], "test -p /dev/stdin && test -p /dev/stdout && test -p /dev/stderr && cat").input("text");
-    let file = world.sh([], "test -f /dev/stdin && cat").stdin(File::open(world.work().join("input")).unwrap());
+    let pipes =
+        world.sh([], "test -p /dev/stdin && test -p /dev/stdout && test -p /dev/stderr && cat").input("text");
+    let file =
+        world.sh([], "test -f /dev/stdin && cat").stdin(File::open(world.work().join("input")).unwrap());
     let null = world.sh([], "test -c /dev/stdin && wc -c");
 
     assert_eq!(pipes.run().succeeded(), "text");
@@ -80,7 +82,10 @@ fn a_directory_as_standard_input_is_refused() {
 
     let stderr = world.sh([], "ls -l /proc/self/fd/0/..").stdin(directory).run().failed(125);
 
-    assert!(stderr.starts_with("error: our stdin cannot be passed into a sandbox\n  why:  it is a directory"), "{stderr}");
+    assert!(
+        stderr.starts_with("error: our stdin cannot be passed into a sandbox\n  why:  it is a directory"),
+        "{stderr}"
+    );
     assert!(stderr.contains("\n  fix:  "), "{stderr}");
 }
 
@@ -90,7 +95,11 @@ fn nothing_but_three_streams_is_open() {
 
     let open = world.airlock(["run", "--", "ls", "/proc/self/fd"]).run().succeeded();
 
-    assert_eq!(open.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the directory itself");
+    assert_eq!(
+        open.split_whitespace().collect::<Vec<_>>(),
+        ["0", "1", "2", "3"],
+        "3 is the directory itself"
+    );
 }
 
 #[test]
@@ -148,11 +157,16 @@ fn a_program_killed_by_a_signal_is_128_and_its_number() {
 
 #[test]
 fn signals_to_the_command_line_reach_the_program() {
-    for (name, signal) in
-        [("INT", Signal::INT), ("TERM", Signal::TERM), ("HUP", Signal::HUP), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
-    {
+    for (name, signal) in [
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+        ("USR1", Signal::USR1),
+        ("QUIT", Signal::QUIT),
+    ] {
         let world = World::new();
-        let script = format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done");
+        let script =
+            format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done");
         let running = world.sh([], &script).start();
         running.wait_for("ready");
 
@@ -177,8 +191,17 @@ fn a_program_that_does_not_catch_the_signal_ends_by_it() {
 #[test]
 fn the_environment_is_a_short_list() {
     let world = World::new();
-    let run = world.airlock(["run", "--", "env"]).env("SECRET_TOKEN", "x").env("SSH_AUTH_SOCK", "/x").env("LANG", "C.UTF-8");
-    let run = run.env("LC_TIME", "C").env("TZ", "UTC").env("COLORTERM", "truecolor").env("NO_COLOR", "1").env("USER", "ada");
+    let run = world
+        .airlock(["run", "--", "env"])
+        .env("SECRET_TOKEN", "x")
+        .env("SSH_AUTH_SOCK", "/x")
+        .env("LANG", "C.UTF-8");
+    let run = run
+        .env("LC_TIME", "C")
+        .env("TZ", "UTC")
+        .env("COLORTERM", "truecolor")
+        .env("NO_COLOR", "1")
+        .env("USER", "ada");
 
     let text = run.run().succeeded();
 
@@ -195,9 +218,22 @@ fn variables_are_named_taken_from_the_host_or_read_from_a_file() {
     let world = World::new();
     let file = world.aside("outside").join("env");
     std::fs::write(&file, "# a comment\nFILED=1\nOVER=file\nTAKEN\n").unwrap();
-    let flags = ["run", "--env-file", file.to_str().unwrap(), "-e", "A=b c", "--env", "HOST", "-e", "MISSING", "-e", "OVER=typed"];
+    let flags = [
+        "run",
+        "--env-file",
+        file.to_str().unwrap(),
+        "-e",
+        "A=b c",
+        "--env",
+        "HOST",
+        "-e",
+        "MISSING",
+        "-e",
+        "OVER=typed",
+    ];
 
-    let text = world.airlock(flags).args(["--", "env"]).env("HOST", "from here").env("TAKEN", "t").run().succeeded();
+    let text =
+        world.airlock(flags).args(["--", "env"]).env("HOST", "from here").env("TAKEN", "t").run().succeeded();
 
     for line in ["A=b c", "HOST=from here", "FILED=1", "TAKEN=t", "OVER=typed"] {
         assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
@@ -265,7 +301,9 @@ fn a_user_that_is_nonsense_is_refused() {
 fn a_program_ends_when_its_time_is_up() {
     let world = World::new();
 
-    let output = world.sh(["--timeout", "300ms"], "trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done").run();
+    let output = world
+        .sh(["--timeout", "300ms"], "trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done")
+        .run();
 
     assert_eq!((output.code, output.stdout.as_str()), (124, "asked\n"), "{output}");
 }
@@ -295,9 +333,16 @@ fn facts_come_as_json() {
 fn wrong_usage_is_2() {
     let world = World::new();
 
-    for line in [&["run"][..], &["frobnicate"], &["run", "--memory", "lots", "--", "true"], &["run", "--no-such-flag", "true"],
-        &["run", "--name", "../x", "true"], &["run", "--mount", "/a", "true"], &["run", "--restart", "perhaps", "true"], &["rm"]]
-    {
+    for line in [
+        &["run"][..],
+        &["frobnicate"],
+        &["run", "--memory", "lots", "--", "true"],
+        &["run", "--no-such-flag", "true"],
+        &["run", "--name", "../x", "true"],
+        &["run", "--mount", "/a", "true"],
+        &["run", "--restart", "perhaps", "true"],
+        &["rm"],
+    ] {
         let output = world.airlock(line).run();
 
         assert_eq!(output.code, 2, "{line:?}: {output}");
@@ -351,7 +396,8 @@ fn closed_standard_streams_are_no_way_to_other_descriptors() {
 fn a_socket_as_standard_stream_is_passed_as_it_is() {
     let world = World::new();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let mut command = world.airlock(["run", "--", "sh", "-c", "test -S /dev/stdout && echo socket"]).into_command();
+    let mut command =
+        world.airlock(["run", "--", "sh", "-c", "test -S /dev/stdout && echo socket"]).into_command();
 
     let status = command.stdout(OwnedFd::from(theirs)).status().unwrap();
     drop(command);

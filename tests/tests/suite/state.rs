@@ -23,7 +23,10 @@ fn a_detached_sandbox_prints_its_id_and_runs_on() {
     let output = world.sh(["-d", "--name", "web"], FOREVER).run();
 
     let id = output.succeeded();
-    assert!(id.trim_end().len() == 12 && id.trim_end().bytes().all(|byte| byte.is_ascii_hexdigit()), "{id:?}");
+    assert!(
+        id.trim_end().len() == 12 && id.trim_end().bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "{id:?}"
+    );
     let state = world.state("web");
     assert_eq!((state["id"].as_str(), state["status"].as_str()), (Some(id.trim_end()), Some("running")));
 }
@@ -51,11 +54,19 @@ fn get_shows_everything_as_json_and_as_a_page() {
     assert!(state["exit"].is_null() && state["restarts"] == 0, "{state}");
     let limits = state["limits"].as_array().unwrap();
     for name in ["memory", "pids", "nofile", "disk_reserve", "log"] {
-        assert!(limits.iter().any(|limit| limit["limit"] == name && limit["requested"] == false), "{name}: {state}");
+        assert!(
+            limits.iter().any(|limit| limit["limit"] == name && limit["requested"] == false),
+            "{name}: {state}"
+        );
     }
     assert_eq!(state["id_map"][0]["inside"], 0);
     assert_eq!((&state["spec"]["hostname"], &state["spec"]["command"][0]), (&"h".into(), &"sh".into()));
-    for line in ["name        web", "hostname    h", "user        0", "restarts    0 (on failure, at most 3 in a row)"] {
+    for line in [
+        "name        web",
+        "hostname    h",
+        "user        0",
+        "restarts    0 (on failure, at most 3 in a row)",
+    ] {
         assert!(page.lines().any(|found| found == line), "{line:?} is not in {page}");
     }
 }
@@ -81,7 +92,10 @@ fn ls_shows_what_runs_and_with_all_what_does_not() {
     assert_eq!(ids(&["--all"]), both);
     let table = world.airlock(["ls", "--all"]).run().succeeded();
     let mut lines = table.lines();
-    assert_eq!(lines.next().unwrap().split_whitespace().collect::<Vec<_>>(), ["NAME", "ID", "STATUS", "CREATED", "COMMAND"]);
+    assert_eq!(
+        lines.next().unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["NAME", "ID", "STATUS", "CREATED", "COMMAND"]
+    );
     assert!(table.contains("exited 5") && table.contains("running"), "{table}");
 }
 
@@ -95,7 +109,8 @@ fn ls_json_is_one_object_a_line() {
     let mut all = world.sandboxes();
 
     all.sort_by_key(|sandbox| sandbox["name"].as_str().map(str::to_owned));
-    let facts: Vec<_> = all.iter().map(|s| (s["name"].as_str(), s["status"].as_str(), s["exit"]["code"].as_u64())).collect();
+    let facts: Vec<_> =
+        all.iter().map(|s| (s["name"].as_str(), s["status"].as_str(), s["exit"]["code"].as_u64())).collect();
     assert_eq!(facts, [(Some("one"), Some("running"), None), (Some("two"), Some("stopped"), Some(5))]);
     assert_eq!(all[1]["exit"]["cause"]["cause"], "exited");
     assert!(is_time(&all[1]["exit"]["at"]) && all[0]["command"][0] == "sh", "{all:?}");
@@ -115,7 +130,9 @@ fn a_sandbox_is_found_by_name_id_beginning_or_as_the_newest() {
     let old = world.detached(["--name", "old-one"], FOREVER);
     let new = world.detached(["--name", "new-one"], FOREVER);
 
-    for (word, expected) in [("old-one", &old), (old.as_str(), &old), (&old[..8], &old), ("new-", &new), ("-", &new)] {
+    for (word, expected) in
+        [("old-one", &old), (old.as_str(), &old), (&old[..8], &old), ("new-", &new), ("-", &new)]
+    {
         assert_eq!(world.state(word)["id"], **expected, "{word}");
     }
     let newest = world.airlock(["get", "--json"]).run().succeeded();
@@ -128,7 +145,10 @@ fn a_sandbox_that_is_not_there_is_3() {
 
     for verb in ["get", "logs", "stop", "start", "restart", "kill", "wait", "rm", "pause", "resume"] {
         let stderr = world.airlock([verb, "nobody"]).run().failed(3);
-        assert!(stderr.starts_with("error: ") && stderr.contains("nobody") && stderr.contains("\n  fix:  "), "{verb}: {stderr}");
+        assert!(
+            stderr.starts_with("error: ") && stderr.contains("nobody") && stderr.contains("\n  fix:  "),
+            "{verb}: {stderr}"
+        );
     }
     world.airlock(["exec", "nobody", "true"]).run().failed(3);
     world.airlock(["get"]).run().failed(3);
@@ -142,7 +162,10 @@ fn a_beginning_that_fits_two_is_refused() {
 
     let output = world.airlock(["get", "web-"]).run();
 
-    assert!(output.code != 0 && output.stderr.contains("web-a") && output.stderr.contains("web-b"), "{output}");
+    assert!(
+        output.code != 0 && output.stderr.contains("web-a") && output.stderr.contains("web-b"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -153,7 +176,10 @@ fn logs_keep_streams_apart() {
 
     let output = world.airlock(["logs", "web"]).run();
 
-    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (0, "out\nunfinished", "err\n"));
+    assert_eq!(
+        (output.code, output.stdout.as_str(), output.stderr.as_str()),
+        (0, "out\nunfinished", "err\n")
+    );
 }
 
 #[test]
@@ -168,7 +194,8 @@ fn logs_carry_times() {
     let (time, text) = stamped.trim_end().split_once(' ').unwrap();
     assert!(is_time(&time.into()) && text == "one", "{stamped}");
     let records: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let mut facts: Vec<_> = records.iter().map(|r| (r["stream"].as_str().unwrap(), r["text"].as_str().unwrap())).collect();
+    let mut facts: Vec<_> =
+        records.iter().map(|r| (r["stream"].as_str().unwrap(), r["text"].as_str().unwrap())).collect();
     facts.sort_unstable();
     assert_eq!(facts, [("stderr", "two\n"), ("stdout", "one\n")]);
     assert!(records.iter().all(|record| is_time(&record["time"])));
@@ -192,7 +219,10 @@ fn logs_can_be_cut_by_lines_and_by_time() {
 #[test]
 fn logs_can_be_followed_to_the_end() {
     let world = World::new();
-    world.detached(["--name", "web"], "echo first; while ! test -e go; do sleep 0.02; done; echo second; exit 1");
+    world.detached(
+        ["--name", "web"],
+        "echo first; while ! test -e go; do sleep 0.02; done; echo second; exit 1",
+    );
     let following = world.airlock(["logs", "-f", "web"]).start();
     following.wait_for("first\n");
 
@@ -212,7 +242,8 @@ fn wait_prints_the_code() {
     world.write("go", "");
 
     assert_eq!(waiting.wait().succeeded(), "5\n143\n");
-    let json: Value = serde_json::from_str(&world.airlock(["wait", "--json", "two"]).run().succeeded()).unwrap();
+    let json: Value =
+        serde_json::from_str(&world.airlock(["wait", "--json", "two"]).run().succeeded()).unwrap();
     assert_eq!((&json["exit"]["code"], &json["exit"]["cause"]["signal"]), (&143.into(), &15.into()));
 }
 
@@ -230,7 +261,10 @@ fn stop_asks_first_and_insists_later() {
 
     assert_eq!(world.state("obedient")["exit"]["code"], 0);
     assert_eq!(world.state("stubborn")["exit"]["code"], 137);
-    assert_eq!((status(&world, "obedient"), status(&world, "stubborn")), ("stopped".into(), "stopped".into()));
+    assert_eq!(
+        (status(&world, "obedient"), status(&world, "stubborn")),
+        ("stopped".into(), "stopped".into())
+    );
     world.airlock(["stop", "obedient"]).run().succeeded();
 }
 
@@ -275,7 +309,8 @@ fn what_runs_cannot_be_started_and_what_does_not_cannot_be_entered() {
 #[test]
 fn restart_keeps_sandbox_and_disk() {
     let world = World::new();
-    let id = world.detached(["--name", "web"], "echo run >> /root/runs; wc -l < /root/runs; exec sleep 100000");
+    let id =
+        world.detached(["--name", "web"], "echo run >> /root/runs; wc -l < /root/runs; exec sleep 100000");
     eventually("the first run", || world.airlock(["logs", "web"]).run().stdout.contains('1').then_some(()));
 
     world.airlock(["restart", "--time", "0s", "web"]).run().succeeded();
@@ -299,7 +334,10 @@ fn a_program_that_fails_is_started_again_as_often_as_asked() {
 #[test]
 fn on_failure_leaves_success_alone() {
     let world = World::new();
-    world.detached(["--name", "web", "--restart", "on-failure"], "echo run; test -e /root/x || { touch /root/x; exit 1; }");
+    world.detached(
+        ["--name", "web", "--restart", "on-failure"],
+        "echo run; test -e /root/x || { touch /root/x; exit 1; }",
+    );
 
     assert_eq!(world.airlock(["wait", "web"]).run().succeeded(), "0\n");
 
@@ -310,7 +348,7 @@ fn on_failure_leaves_success_alone() {
 fn always_restarts_until_it_is_stopped_and_waits_longer_each_time() {
     let world = World::new();
     world.detached(["--name", "web", "--restart", "always"], "echo run");
-    eventually("three restarts", || (world.state("web")["restarts"].as_u64() >= Some(3)).then_some(()));
+    eventually("four restarts", || (world.state("web")["restarts"].as_u64() >= Some(4)).then_some(()));
 
     world.airlock(["stop", "web"]).run().succeeded();
 
@@ -332,7 +370,10 @@ fn seconds(record: &Value) -> f64 {
 #[test]
 fn kill_sends_the_signal_that_is_named() {
     let world = World::new();
-    world.detached(["--name", "web"], "trap 'echo hup' HUP; trap 'echo usr; exit 6' USR1; echo ready; while :; do sleep 0.05; done");
+    world.detached(
+        ["--name", "web"],
+        "trap 'echo hup' HUP; trap 'echo usr; exit 6' USR1; echo ready; while :; do sleep 0.05; done",
+    );
     eventually("ready", || world.airlock(["logs", "web"]).run().stdout.contains("ready").then_some(()));
 
     world.airlock(["kill", "--signal", "HUP", "web"]).run().succeeded();
@@ -393,7 +434,9 @@ fn rm_stopped_and_prune_leave_what_runs() {
 #[test]
 fn pause_freezes_and_resume_lets_go_on() {
     let world = World::new();
-    let pausable = world.airlock(["run", "-d", "--name", "web", "--", "sh", "-c", "while :; do echo x; sleep 0.02; done"]).run();
+    let pausable = world
+        .airlock(["run", "-d", "--name", "web", "--", "sh", "-c", "while :; do echo x; sleep 0.02; done"])
+        .run();
     pausable.succeeded();
     let paused = world.airlock(["pause", "web"]).run();
     if paused.code != 0 {
@@ -464,7 +507,8 @@ fn an_output_nobody_reads_is_no_error() {
     world.detached(["--name", "web"], "seq 1 20000");
     world.airlock(["wait", "web"]).run().succeeded();
     let mut command = world.airlock(["logs", "web"]).into_command();
-    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
 
     drop(child.stdout.take());
 
