@@ -348,7 +348,7 @@ fn on_failure_leaves_success_alone() {
 fn always_restarts_until_it_is_stopped_and_waits_longer_each_time() {
     let world = World::new();
     world.detached(["--name", "web", "--restart", "always"], "echo run");
-    eventually("three restarts", || (world.state("web")["restarts"].as_u64() >= Some(3)).then_some(()));
+    eventually("four restarts", || (world.state("web")["restarts"].as_u64() >= Some(4)).then_some(()));
 
     world.airlock(["stop", "web"]).run().succeeded();
 

@@ -128,6 +128,7 @@ impl Born {
             log: Rc::new(log),
             orders,
             main: Cell::new(0),
+            early: RefCell::default(),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             _image: plan.image,
