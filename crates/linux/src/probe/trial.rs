@@ -333,6 +333,17 @@ mod tests {
         assert_eq!(outcome.output, expected);
     }
 
+    #[test]
+    fn a_child_that_never_ends_is_given_up_at_the_deadline() {
+        let (told, mut tell) = io::pipe().unwrap();
+        tell.write_all(b"user 0\n").unwrap();
+
+        let text = read_until(told, Instant::now() + Duration::from_millis(10)).unwrap();
+
+        assert_eq!(text, "user 0\n");
+        drop(tell);
+    }
+
     proptest! {
         #[test]
         fn no_text_panics_the_reader(text in "[a-z0-9 \n]{0,80}") {
