@@ -83,7 +83,12 @@ fn apt(verb: &str, names: &[&str]) -> Result<()> {
 impl Scratch {
     /// A new, empty directory below `/var/tmp`.
     pub(crate) fn new(what: &str) -> Result<Scratch> {
-        let path = PathBuf::from(format!("/var/tmp/airlock-{what}.{}", process::id()));
+        Scratch::below(Path::new("/var/tmp"), what)
+    }
+
+    /// A new, empty directory below another.
+    pub(crate) fn below(above: &Path, what: &str) -> Result<Scratch> {
+        let path = above.join(format!("airlock-{what}.{}", process::id()));
         fs::create_dir(&path).with_context(|| format!("could not make {}", path.display()))?;
         let scratch = Scratch(path);
         readable(scratch.path())?;

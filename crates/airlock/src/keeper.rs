@@ -24,6 +24,8 @@ pub(crate) fn start(sandbox: &Sandbox, lock: Lock) -> Result<Client, Failure> {
 }
 
 fn spawn(sandbox: &Sandbox, lock: &Lock) -> io::Result<Client> {
+    // Whatever the person's shell left open is neither the keeper's business nor the sandbox's.
+    fd::close_on_exec_from(3)?;
     let (ours, theirs) = fd::pair()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log = log_file(sandbox)?;

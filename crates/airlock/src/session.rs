@@ -79,11 +79,15 @@ pub(crate) struct Session<'a> {
     has_started: bool,
 }
 
+/// No signals: they have on this process the effect they always have.
+pub(crate) fn no_signals() -> Result<Signals, Failure> {
+    collect(&[])
+}
+
 /// Collects the signals that are meant for the program, except those this process was told to ignore.
 pub(crate) fn collect_signals() -> Result<Signals, Failure> {
     let wanted = FORWARDED.iter().map(|signal| signal.as_raw()).filter(|signal| !job::is_ignored(*signal));
-    Signals::collect(&wanted.collect::<Vec<_>>())
-        .map_err(|err| Failure::because("could not collect signals", &err))
+    collect(&wanted.collect::<Vec<_>>())
 }
 
 impl<'a> Session<'a> {
@@ -215,7 +219,10 @@ impl<'a> Session<'a> {
     }
 
     fn send_size(&mut self) -> Result<(), Failure> {
-        if let Some((rows, columns)) = self.screen.and_then(tty::size) {
+        // A screen that is a file has no size; the terminal that is typed on has.
+        if let Some((rows, columns)) =
+            self.screen.and_then(|screen| tty::size(screen).or_else(|| tty::size(self.typed)))
+        {
             self.client.queue(&Request::Resize(WindowSize { rows, columns }))?;
         }
         Ok(())
@@ -294,6 +301,10 @@ impl<'a> Session<'a> {
     }
 }
 
+fn collect(numbers: &[i32]) -> Result<Signals, Failure> {
+    Signals::collect(numbers).map_err(|err| Failure::because("could not collect signals", &err))
+}
+
 /// What can be done without waiting.
 #[derive(Debug, Default, Clone, Copy)]
 struct Ready {
@@ -307,4 +318,85 @@ enum Turn {
     Now,
     Later,
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use airlock_protocol::{control::TERMINAL, frame::Frame, state::Cause};
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+    };
+
+    fn session<'a>(screen: Option<BorrowedFd<'a>>) -> (Session<'a>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Session::new(Client::from_fd(ours.into()).unwrap(), no_signals().unwrap(), screen), theirs)
+    }
+
+    fn say(keeper: &mut UnixStream, reply: &Reply) {
+        keeper.write_all(&Frame::message(reply, 0).unwrap().encode()).unwrap();
+    }
+
+    fn refusal() -> Refusal {
+        Refusal { code: 125, what: "no".into(), why: None, fix: None }
+    }
+
+    #[test]
+    fn a_refusal_ends_a_session_before_the_program_runs_and_not_after() {
+        let (early, mut keeper) = session(None);
+        say(&mut keeper, &Reply::Refused(refusal()));
+        assert_eq!(early.relay().unwrap(), Ended::Refused(refusal()));
+
+        let (late, mut keeper) = session(None);
+        let exit = Exit { code: 3, cause: Cause::Exited, at: "T".into() };
+        say(&mut keeper, &Reply::Started { pid: 2 });
+        say(&mut keeper, &Reply::Refused(refusal()));
+        say(&mut keeper, &Reply::Ended(exit.clone()));
+        assert_eq!(late.relay().unwrap(), Ended::Sandbox(exit));
+    }
+
+    #[test]
+    fn a_keeper_that_vanishes_is_noticed() {
+        let (session, mut keeper) = session(None);
+        say(&mut keeper, &Reply::Started { pid: 2 });
+        drop(keeper);
+        assert_eq!(session.relay().unwrap(), Ended::KeeperDied);
+    }
+
+    #[test]
+    fn everything_shown_before_the_end_is_seen() {
+        let (mut screen, shown) = std::io::pipe().unwrap();
+        let (session, mut keeper) = session(Some(shown.as_fd()));
+        say(&mut keeper, &Reply::Started { pid: 2 });
+        keeper.write_all(&Frame::data(TERMINAL, b"hello").encode()).unwrap();
+        say(&mut keeper, &Reply::ProgramEnded { end: End::Exited { code: 0 } });
+
+        assert_eq!(session.relay().unwrap(), Ended::Program(End::Exited { code: 0 }));
+
+        drop(shown);
+        let mut text = String::new();
+        screen.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn bytes_instead_of_a_keyboard_are_typed_and_their_end_is_ctrl_d() {
+        let (typed, mut source) = std::io::pipe().unwrap();
+        source.write_all(b"abc").unwrap();
+        drop(source);
+        let (session, mut keeper) = session(None);
+
+        let program = std::thread::spawn(move || {
+            let expected =
+                [Frame::data(TERMINAL, b"abc").encode(), Frame::data(TERMINAL, b"\x04").encode()].concat();
+            let mut heard = vec![0; expected.len()];
+            keeper.read_exact(&mut heard).unwrap();
+            say(&mut keeper, &Reply::ProgramEnded { end: End::Exited { code: 0 } });
+            heard == expected
+        });
+        session.with_keyboard(typed.as_fd(), Keyboard::Bytes).relay().unwrap();
+
+        assert!(program.join().unwrap());
+    }
 }

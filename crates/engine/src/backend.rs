@@ -10,8 +10,6 @@ pub trait Backend {
     /// Builds the wall, puts the guest behind it and returns when the guest can be spoken to. Fails closed: on an
     /// error nothing of the sandbox is left running.
     ///
-    /// `streams` are the descriptors the program will get as standard streams, so that a second fence can let them
-    /// through; `confine` is called with the first process of the sandbox before any of its code runs.
     fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal>;
 }
 
@@ -19,9 +17,9 @@ pub trait Backend {
 pub struct Confine<'a> {
     /// Standard streams of the program.
     pub streams: &'a [BorrowedFd<'a>],
-    /// Puts a process into its control groups.
-    pub admit: &'a mut dyn FnMut(rustix::process::Pid) -> Result<(), Refusal>,
-    /// A cgroup v2 directory to be born in, instead of being admitted.
+    /// Files of version 1 control groups; the first process puts itself in by writing `0` to each, before anything else.
+    pub entries: &'a [OwnedFd],
+    /// A cgroup v2 directory to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// A file system of bounded size that replaces the sandbox's directory for everything it writes.
     pub disk: Option<OwnedFd>,

@@ -188,7 +188,8 @@ fn try_execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Result<std::convert::
     }
     duplicate_onto(link.as_fd(), GUEST_LINK)?;
     fd::close_on_exec_from(GUEST_LINK + 1)?;
-    let (arguments, environment) = ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
+    let (arguments, environment) =
+        ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
     let (guest, empty) = (guest.as_raw_fd(), c"".as_ptr());
     // SAFETY: NUL-terminated strings and null-terminated arrays that outlive the call.
     unsafe {

@@ -24,8 +24,15 @@ use std::{
 pub struct Raw {
     terminal: OwnedFd,
     before: Termios,
-    guardian: Option<OwnedFd>,
+    guardian: Option<Guardian>,
     is_raw: bool,
+}
+
+/// The process that waits for this one to end, and our end of the pipe by which it notices.
+#[derive(Debug)]
+struct Guardian {
+    pid: rustix::process::Pid,
+    held: OwnedFd,
 }
 
 impl Raw {
@@ -59,8 +66,9 @@ impl Raw {
         }
         tcsetattr(&self.terminal, OptionalActions::Drain, &self.before)?;
         self.is_raw = false;
-        // The guardian sees that the terminal is no longer raw and ends without touching it.
-        self.guardian = None;
+        if let Some(guardian) = self.guardian.take() {
+            guardian.dismiss();
+        }
         Ok(())
     }
 
@@ -108,21 +116,35 @@ fn raw_form(before: &Termios) -> Termios {
     raw
 }
 
-/// Starts the guardian; it ends when the returned end of its pipe is closed, in whatever way.
-fn guard(terminal: BorrowedFd<'_>, before: &Termios) -> io::Result<OwnedFd> {
+impl Guardian {
+    /// It sees that the terminal is no longer raw and ends without touching it.
+    fn dismiss(self) {
+        drop(self.held);
+        let wait = || rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
+        // A parent that ignores SIGCHLD has no children to wait for: nothing is left either way.
+        let _ = rustix::io::retry_on_intr(wait);
+    }
+}
+
+/// Starts the guardian; it ends when its pipe is closed, in whatever way.
+fn guard(terminal: BorrowedFd<'_>, before: &Termios) -> io::Result<Guardian> {
     let (watched, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let raw = raw_form(before);
     // SAFETY: the process has one thread (the caller's promise), so the child may go on as any program does. It
     // neither returns nor runs a destructor.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
+    let pid = unsafe { libc::fork() };
+    let failure = io::Error::last_os_error();
+    match pid {
         0 => {
             drop(held);
             watch(watched, terminal, &raw, before);
             // SAFETY: ends the child at once, with none of the parent's clean-up.
             unsafe { libc::_exit(0) }
         }
-        _ => Ok(held),
+        pid => match rustix::process::Pid::from_raw(pid) {
+            Some(pid) => Ok(Guardian { pid, held }),
+            None => Err(failure),
+        },
     }
 }
 

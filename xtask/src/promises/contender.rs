@@ -92,7 +92,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run {program}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().next().unwrap_or("and said nothing").to_owned();
+        // What, why and fix stand in three lines.
+        let said = said.lines().take(3).map(str::trim).collect::<Vec<_>>().join("; ");
         bail!("{program} failed ({}): {said}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

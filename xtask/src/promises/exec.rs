@@ -2,7 +2,7 @@
 
 use super::{
     Field,
-    contender::{Contender, Figure, race},
+    contender::{Contender, Figure, race, try_out},
     ours::As,
     start::{SEALED, present},
 };
@@ -12,7 +12,6 @@ use serde_json::Value;
 use std::{
     io::{self, BufRead, BufReader},
     process::{Child, Command, Stdio},
-    rc::Rc,
 };
 
 /// nsenter, as it stands in tables.
@@ -34,8 +33,8 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
     let contenders = vec![
         Contender::new("fork and exec", || Command::new("/bin/true")),
         Contender::from(NSENTER, present(&bubble).map(Bubble::enters)),
-        Contender::from("crun exec", runtime(field, "crun")),
-        Contender::from("runc exec", runtime(field, "runc")),
+        runtime(field, "crun"),
+        runtime(field, "runc"),
         Contender::from(
             "docker exec",
             docker.map(|(docker, id)| -> Box<dyn FnMut() -> Command> {
@@ -55,9 +54,15 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
     race("exec", contenders, rounds)
 }
 
-fn runtime(field: &Field, name: &str) -> Result<Box<dyn FnMut() -> Command>> {
-    let container = Rc::new(present(&field.bundle)?.start(name)?);
-    Ok(Box::new(move || container.exec()))
+fn runtime(field: &Field, name: &str) -> Contender {
+    let found = present(&field.bundle).and_then(|bundle| {
+        let runtime = bundle.runtime(name)?;
+        Ok((bundle.start(&runtime)?, runtime.name))
+    });
+    match found {
+        Ok((container, name)) => Contender::new(&name, move || container.exec()),
+        Err(why) => Contender::from(name, Err(why)),
+    }
 }
 
 impl Bubble {
@@ -95,8 +100,11 @@ impl Bubble {
 
 impl Drop for Bubble {
     fn drop(&mut self) {
-        if let Err(why) = self.child.kill().and_then(|()| self.child.wait()) {
-            eprintln!("could not end bwrap: {why}");
+        // The first process inside takes everything with it, and then bwrap ends too. The other way round, one that has
+        // not yet asked to die with its parent would stay.
+        let ended = try_out(Command::new("kill").args(["-KILL", &self.inside.to_string()]));
+        if let Err(why) = ended.and_then(|()| self.child.wait().context("could not wait for bwrap")) {
+            eprintln!("{why:#}");
         }
     }
 }

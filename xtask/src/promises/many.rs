@@ -4,7 +4,7 @@ use super::{
     Field,
     contender::{Contender, Figure},
     ours::{As, Ours},
-    start::{BWRAP, bwraps, present},
+    start::{BWRAP, bwraps, present, runtime},
 };
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn race(field: &Field, measure: &'static str, crowd: u32, rounds: usize) -> Vec<
     let [root, with_ranges, single] = &field.ours;
     let contenders = [
         Contender::from(BWRAP, bwraps(None)),
-        Contender::from("crun", present(&field.bundle).and_then(|bundle| bundle.runs("crun"))),
+        runtime(field, "crun"),
         Contender::from(As::Root.name(), present(root).map(Ours::runs)),
         Contender::from(As::WithRanges.name(), present(with_ranges).map(Ours::runs)),
         Contender::from(As::Single.name(), present(single).map(Ours::runs)),
@@ -41,8 +41,8 @@ fn race(field: &Field, measure: &'static str, crowd: u32, rounds: usize) -> Vec<
 fn rate(contender: &mut Contender, crowd: u32) -> Option<f64> {
     let begin = Instant::now();
     let running: Vec<_> = (0..crowd).map(|_| contender.spawn()).collect();
-    let failed = running.into_iter().filter_map(|child| child.and_then(|mut child| Ok(child.wait()?)).ok());
-    let ended = u32::try_from(failed.filter(|status| status.success()).count()).ok()?;
+    let ended = running.into_iter().filter_map(|child| child.and_then(|mut child| Ok(child.wait()?)).ok());
+    let ended = u32::try_from(ended.filter(|status| status.success()).count()).ok()?;
     let took = begin.elapsed().as_secs_f64();
     if ended < crowd && ended > 0 {
         println!("{}: {} of {crowd} at once failed", contender.name(), crowd - ended);

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
-use ours::{As, Ours};
+use ours::{As, Ours, Person};
 
 /// The peers. What is missing is measured as `skipped`.
 const PEERS: [Package; 5] = [
@@ -54,8 +54,10 @@ struct Field {
     bundle: Result<Bundle>,
     docker: Result<Dockerd>,
     ours: [Result<Ours>; 3],
+    /// The user that peers run as.
+    user: Result<Person>,
     /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
-    _scratch: Scratch,
+    _scratch: [Scratch; 2],
 }
 
 /// The measurements, by the word of `--only`.
@@ -122,6 +124,11 @@ fn prepare() -> Result<Field> {
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
     let binary = ours::binary(&scratch);
-    let ours = [As::Root, As::WithRanges, As::Single].map(|who| Ours::new(&scratch, &binary, who));
-    Ok(Field { bundle, docker, ours, _scratch: scratch })
+    // Root's state lies in root's home, as it does by default: below /var it would lie in what root's sandboxes show.
+    let home = std::env::home_dir().context("this user has no home directory")?;
+    let at_home = Scratch::below(&home, "promises")?;
+    let places = [(As::Root, &at_home), (As::WithRanges, &scratch), (As::Single, &scratch)];
+    let ours = places.map(|(who, place)| Ours::new(place, &binary, who));
+    let user = Person::new(&scratch, As::Single);
+    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home] })
 }

@@ -6,9 +6,18 @@ use crate::{
     system::Scratch,
     test::users::{self, SINGLE, User, WITH_RANGES},
 };
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
-use std::{os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Who runs it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,13 +30,19 @@ pub(crate) enum As {
     Single,
 }
 
-/// The product, run by one user with a state directory and a workspace of its own.
+/// Someone who runs programs in a workspace of their own.
+#[derive(Clone)]
+pub(crate) struct Person {
+    workspace: PathBuf,
+    ids: Option<(u32, u32)>,
+}
+
+/// The product, run by one person with a state directory of their own.
 #[derive(Clone)]
 pub(crate) struct Ours {
     binary: PathBuf,
     state: PathBuf,
-    workspace: PathBuf,
-    ids: Option<(u32, u32)>,
+    person: Person,
 }
 
 /// A sandbox that runs until dropped.
@@ -53,33 +68,24 @@ pub(crate) fn binary(scratch: &Scratch) -> Result<PathBuf> {
     scratch.program(&dist::for_this_machine()?, "airlock")
 }
 
-impl Ours {
-    /// Ready to run as that user.
-    pub(crate) fn new(scratch: &Scratch, binary: &Result<PathBuf>, who: As) -> Result<Ours> {
-        let binary = binary.as_ref().map_err(|why| anyhow!("{why:#}"))?.clone();
+impl Person {
+    /// Ready to run programs as that user.
+    pub(crate) fn new(scratch: &Scratch, who: As) -> Result<Person> {
         let user = match who {
             As::Root => None,
             As::WithRanges => Some(users::ensure(&WITH_RANGES)?),
             As::Single => Some(users::ensure(&SINGLE)?),
         };
-        let state = scratch.folder(&format!("state-{who:?}"))?;
-        let workspace = scratch.folder(&format!("workspace-{who:?}"))?;
-        if let Some(user) = &user {
-            users::give(&state, user)?;
-            users::give(&workspace, user)?;
-        }
-        Ok(Ours { binary, state, workspace, ids: user.map(|User { uid, gid, .. }| (uid, gid)) })
+        let person = Person {
+            workspace: scratch.folder(&format!("workspace-{who:?}"))?,
+            ids: user.map(|User { uid, gid, .. }| (uid, gid)),
+        };
+        person.own(&person.workspace)?;
+        Ok(person)
     }
 
-    /// The command line of the product up to its verb.
-    pub(crate) fn airlock(&self, verb: &str) -> Command {
-        let mut command = self.other(&self.binary);
-        command.arg(verb).env("AIRLOCK_HOME", &self.state);
-        command
-    }
-
-    /// Another program, run by the same user in the same directory and started in the same way.
-    pub(crate) fn other(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// A program, to be run as this person. Whoever is compared is started in this same way.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(&self.workspace)
@@ -89,6 +95,44 @@ impl Ours {
         if let Some((uid, gid)) = self.ids {
             command.uid(uid).gid(gid);
         }
+        command
+    }
+
+    fn own(&self, path: &Path) -> Result<()> {
+        let Some((uid, gid)) = self.ids else { return Ok(()) };
+        chown(path, Some(uid), Some(gid)).with_context(|| format!("could not give away {}", path.display()))
+    }
+}
+
+impl Ours {
+    /// Ready to run as that user.
+    pub(crate) fn new(scratch: &Scratch, binary: &Result<PathBuf>, who: As) -> Result<Ours> {
+        let binary = binary.as_ref().map_err(|why| anyhow!("{why:#}"))?.clone();
+        let person = Person::new(scratch, who)?;
+        let state = scratch.folder(&format!("state-{who:?}"))?;
+        // The product refuses a state directory that others may enter.
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700))
+            .context("could not close the state directory")?;
+        person.own(&state)?;
+        let ours = Ours { binary, state, person };
+        ours.prove()?;
+        Ok(ours)
+    }
+
+    /// A program that does nothing is fast: a sandbox that is not one must not be timed.
+    fn prove(&self) -> Result<()> {
+        let inside = output(self.airlock("run").args(["--", "readlink", "/proc/self/ns/net"]))?;
+        let outside = output(Command::new("readlink").arg("/proc/self/ns/net"))?;
+        if !inside.starts_with("net:[") || inside == outside {
+            bail!("airlock run started no sandbox: its network namespace is {:?}", inside.trim());
+        }
+        Ok(())
+    }
+
+    /// The command line of the product up to its verb.
+    pub(crate) fn airlock(&self, verb: &str) -> Command {
+        let mut command = self.person.command(&self.binary);
+        command.arg(verb).env("AIRLOCK_HOME", &self.state);
         command
     }
 

@@ -3,7 +3,7 @@
 use super::{
     Field,
     contender::{Contender, Figure, race},
-    ours::{As, Ours},
+    ours::{As, Ours, Person},
 };
 use crate::system::program;
 use anyhow::{Context as _, Result, anyhow};
@@ -21,13 +21,12 @@ pub(crate) const DOCKER: &str = "docker run --network none";
 /// Times all of them.
 pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
     let [root, with_ranges, single] = &field.ours;
-    let bundle = field.bundle.as_ref();
     let contenders = vec![
         Contender::new("fork and exec", || Command::new("/bin/true")),
         Contender::from(BWRAP, bwraps(None)),
-        Contender::from(BWRAP_USER, present(single).and_then(|ours| bwraps(Some(ours.clone())))),
-        Contender::from("crun", bundle.map_err(again).and_then(|bundle| bundle.runs("crun"))),
-        Contender::from("runc", bundle.map_err(again).and_then(|bundle| bundle.runs("runc"))),
+        Contender::from(BWRAP_USER, present(&field.user).and_then(|user| bwraps(Some(user.clone())))),
+        runtime(field, "crun"),
+        runtime(field, "runc"),
         Contender::from(DOCKER, present(&field.docker).map(|docker| docker.runs())),
         Contender::from(As::Root.name(), present(root).map(Ours::runs)),
         Contender::from(As::WithRanges.name(), present(with_ranges).map(Ours::runs)),
@@ -36,12 +35,21 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
     race("start", contenders, rounds)
 }
 
+/// An OCI runtime that runs `/bin/true` in a container of its own each time.
+pub(crate) fn runtime(field: &Field, name: &str) -> Contender {
+    let found = present(&field.bundle).and_then(|bundle| Ok((bundle, bundle.runtime(name)?)));
+    match found {
+        Ok((bundle, runtime)) => Contender::from(&runtime.name, Ok(bundle.runs(&runtime))),
+        Err(why) => Contender::from(name, Err(why)),
+    }
+}
+
 /// Commands that each run bubblewrap with `/bin/true`: all namespaces, the host's root read-only, own `/proc` and `/dev`.
-pub(crate) fn bwraps(user: Option<Ours>) -> Result<Box<dyn FnMut() -> Command>> {
+pub(crate) fn bwraps(user: Option<Person>) -> Result<Box<dyn FnMut() -> Command>> {
     let bwrap = program("bwrap").context("there is no bwrap")?;
     Ok(Box::new(move || {
         let mut command = match &user {
-            Some(user) => user.other(&bwrap),
+            Some(user) => user.command(&bwrap),
             None => Command::new(&bwrap),
         };
         command.args(SEALED).arg("/bin/true");
@@ -55,9 +63,5 @@ pub(crate) const SEALED: [&str; 8] =
 
 /// What was prepared, or why it was not: the reason can be told more than once.
 pub(crate) fn present<T>(prepared: &Result<T>) -> Result<&T> {
-    prepared.as_ref().map_err(again)
-}
-
-fn again(why: &anyhow::Error) -> anyhow::Error {
-    anyhow!("{why:#}")
+    prepared.as_ref().map_err(|why| anyhow!("{why:#}"))
 }

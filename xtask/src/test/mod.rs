@@ -1,17 +1,22 @@
 //! `cargo xtask test`: installs what the tests need, then runs all of them.
 //!
 //! All tests run once as root. The black-box suites then run again as an ordinary user with ranges of ids and as one
-//! without: the suites learn from `AIRLOCK_TEST_USER` who they are and from `AIRLOCK_BIN` where the product is.
+//! without: the suites learn from `AIRLOCK_TEST_USER` who they are, from `AIRLOCK_BIN` where the product is, and from
+//! `AIRLOCK_TEST_RUST` where a Rust toolchain is that every user can read.
 
 mod suites;
 pub(crate) mod users;
 
 use crate::{
     system::{self, Package, Scratch},
-    workspace::{cargo, executables},
+    workspace::{cargo, executables, succeed},
 };
 use anyhow::{Context as _, Result, bail};
-use std::{env, path::Path, process::Command};
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 use suites::{Outcome, run_and_note};
 use users::{SINGLE, User, WITH_RANGES};
 
@@ -27,6 +32,13 @@ const PACKAGES: [Package; 8] = [
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
 ];
 
+/// What every run of tests stands on, readable by all users.
+struct Ground {
+    airlock: PathBuf,
+    rust: PathBuf,
+    scratch: Scratch,
+}
+
 /// Installs, builds, runs, and repeats the closing lines at the end. Arguments go to every test binary.
 pub(crate) fn run(args: Vec<String>) -> Result<()> {
     let strict = env::var("AIRLOCK_TEST_STRICT").is_ok_and(|value| value == "1");
@@ -40,9 +52,11 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     let (_, airlock) =
         airlock.into_iter().find(|(name, _)| name == "airlock").context("cargo built no airlock")?;
 
-    let mut outcomes = vec![everything(&airlock, &args)?];
+    let scratch = Scratch::new("test")?;
+    let ground = Ground { airlock: scratch.program(&airlock, "airlock")?, rust: rust(&scratch)?, scratch };
+    let mut outcomes = vec![everything(&ground, &args)?];
     if system::is_root() {
-        outcomes.extend(as_users(&airlock, &args)?);
+        outcomes.extend(as_users(&ground, &args)?);
     } else if strict {
         bail!("the suites run as three users: run this as root");
     } else {
@@ -51,22 +65,36 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     conclude(&outcomes)
 }
 
-fn everything(airlock: &Path, args: &[String]) -> Result<Outcome> {
+/// A copy of the toolchain that runs this: the person's own may lie in a home that others cannot enter.
+fn rust(scratch: &Scratch) -> Result<PathBuf> {
+    let output =
+        Command::new("rustc").args(["--print", "sysroot"]).output().context("could not run rustc")?;
+    let from = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let to = scratch.folder("rust")?;
+    for part in ["bin", "lib"] {
+        // Links cost neither time nor space; between file systems only copies can be had.
+        let copy = |how: &str| {
+            succeed(Command::new("cp").arg(how).arg(from.join(part)).arg(&to).stderr(Stdio::null()))
+        };
+        copy("-al").or_else(|_| copy("-a"))?;
+    }
+    Ok(to)
+}
+
+fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    tests.arg("--").args(args).env("AIRLOCK_BIN", airlock);
+    tests.arg("--").args(args).env("AIRLOCK_BIN", &ground.airlock).env("AIRLOCK_TEST_RUST", &ground.rust);
     if system::is_root() {
         tests.env("AIRLOCK_TEST_USER", "root");
     }
     run_and_note("all tests", &mut tests)
 }
 
-fn as_users(airlock: &Path, args: &[String]) -> Result<Vec<Outcome>> {
-    let scratch = Scratch::new("test")?;
-    let airlock = scratch.program(airlock, "airlock")?;
+fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
     let mut built = cargo(&["test", "--package", "airlock-tests", "--no-run", "--message-format=json"]);
     let mut suites = Vec::new();
     for (name, path) in executables(&mut built)? {
-        suites.push((scratch.program(&path, &format!("suite-{name}"))?, name));
+        suites.push((ground.scratch.program(&path, &format!("suite-{name}"))?, name));
     }
     let mut outcomes = Vec::new();
     for wanted in [&WITH_RANGES, &SINGLE] {
@@ -74,7 +102,11 @@ fn as_users(airlock: &Path, args: &[String]) -> Result<Vec<Outcome>> {
         users::clean_home(&user)?;
         for (path, name) in &suites {
             let mut suite = as_user(&user);
-            suite.arg(path).args(args).env("AIRLOCK_BIN", &airlock);
+            suite
+                .arg(path)
+                .args(args)
+                .env("AIRLOCK_BIN", &ground.airlock)
+                .env("AIRLOCK_TEST_RUST", &ground.rust);
             outcomes.push(run_and_note(&format!("{name} as {}", user.name), &mut suite)?);
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn ensure(wanted: &Wanted) -> Result<User> {
     for (file, add, remove) in
         [("/etc/subuid", "--add-subuids", "--del-subuids"), ("/etc/subgid", "--add-subgids", "--del-subgids")]
     {
-        let text = fs::read_to_string(file).unwrap_or_default();
+        let text = text_of(file)?;
         match (&wanted.ranges, range_of(&text, name)) {
             (Ranges::Own, None) => change(name, add, first_free(&text))?,
             (Ranges::None, Some(first)) => change(name, remove, first)?,
@@ -72,13 +72,8 @@ pub(crate) fn clean_home(user: &User) -> Result<()> {
     }
     system::remove(&user.home)?;
     fs::create_dir(&user.home).with_context(|| format!("could not make {}", user.home.display()))?;
-    give(&user.home, user)
-}
-
-/// Makes the user the owner of a file or directory.
-pub(crate) fn give(path: &Path, user: &User) -> Result<()> {
-    chown(path, Some(user.uid), Some(user.gid))
-        .with_context(|| format!("could not give {} to {}", path.display(), user.name))
+    chown(&user.home, Some(user.uid), Some(user.gid))
+        .with_context(|| format!("could not give {} to {}", user.home.display(), user.name))
 }
 
 fn find(name: &'static str) -> Result<Option<User>> {
@@ -90,6 +85,14 @@ fn parse(line: &str, name: &'static str) -> Option<User> {
     let mut fields = line.strip_prefix(name)?.strip_prefix(':')?.split(':').skip(1);
     let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some(User { name, uid, gid, home: PathBuf::from(fields.nth(1)?) })
+}
+
+/// usermod refuses to make the file, so that it is made here.
+fn text_of(file: &str) -> Result<String> {
+    if !Path::new(file).exists() {
+        fs::write(file, "").with_context(|| format!("could not make {file}"))?;
+    }
+    fs::read_to_string(file).with_context(|| format!("could not read {file}"))
 }
 
 fn change(name: &str, option: &str, first: u32) -> Result<()> {

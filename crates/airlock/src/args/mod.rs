@@ -28,8 +28,7 @@ Exit codes:
 
 /// Runs any program sealed: nothing crosses the wall unless a policy or a person allows it.
 #[derive(Debug, Parser)]
-#[command(name = "airlock", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(disable_help_subcommand = false, infer_subcommands = false)]
+#[command(name = "airlock", bin_name = "airlock", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Option<Verb>,
@@ -243,6 +242,25 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// `AIRLOCK_ACCEPT=1 cargo test -p airlock` writes the file anew; the diff is then read by a person.
+    #[test]
+    fn every_help_text_is_the_one_that_was_read_and_accepted() {
+        let mut command = Cli::command();
+        command.build();
+        let mut text = command.render_help().to_string();
+        for verb in
+            command.get_subcommands_mut().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        {
+            text += &format!("\n==== airlock {}\n", verb.get_name());
+            text += &verb.render_help().to_string();
+        }
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/args/help.txt");
+        if std::env::var_os("AIRLOCK_ACCEPT").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), text);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
+#[command(override_usage = "airlock run [OPTIONS] [--] COMMAND...")]
 #[command(after_help = "\
 The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
 network. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
@@ -17,29 +18,38 @@ network. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR,
 stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
 are a terminal it gets a terminal of its own.
 
+Bounded on disk without root: --disk 1G,tmpfs is counted as memory and gone at stop; --disk 1G,watched is
+checked several times a second, so that a burst can go over it before the sandbox is frozen.
+
 Examples:
   airlock run -- npm test
   airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
   airlock run -d --name db --restart on-failure:5 --tmpfs /data -- ./database
   producer | airlock run -q -- filter > result")]
-#[command(next_help_heading = "Identity")]
 pub(crate) struct RunArgs {
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 
     /// What to call the sandbox (default: two words)
-    #[arg(long)]
+    #[arg(long, help_heading = "Identity")]
     pub(crate) name: Option<Name>,
     /// Host name inside (default: the sandbox's name)
-    #[arg(long, value_parser = values::hostname)]
+    #[arg(long, value_parser = values::hostname, help_heading = "Identity")]
     pub(crate) hostname: Option<String>,
     /// User inside: NAME, UID, NAME:GROUP or UID:GID
-    #[arg(short, long, default_value = "0")]
+    #[arg(short, long, default_value = "0", help_heading = "Identity")]
     pub(crate) user: String,
 
-    /// How the current directory appears inside
-    #[arg(long, value_enum, default_value = "rw", help_heading = "Files")]
+    /// The current directory inside: rw (writes go to the host), ro or none
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE",
+        default_value = "rw",
+        hide_possible_values = true,
+        help_heading = "Files"
+    )]
     pub(crate) workspace: WorkspaceMode,
     /// Directory to start in (default: the workspace, or / without one)
     #[arg(short, long, value_name = "DIR", help_heading = "Files")]
@@ -50,7 +60,7 @@ pub(crate) struct RunArgs {
     /// An empty directory in memory; repeatable
     #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
     pub(crate) tmpfs: Vec<Tmpfs>,
-    /// Everything but the workspace, mounts and temporary directories is read-only
+    /// Only the workspace, mounts and temporary directories are writable
     #[arg(long, help_heading = "Files")]
     pub(crate) read_only: bool,
 
@@ -73,8 +83,7 @@ pub(crate) struct RunArgs {
     /// Most open files of one process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..), help_heading = "Limits")]
     pub(crate) nofile: Option<u64>,
-    /// Most bytes the sandbox may write; without root add ,tmpfs (in memory, gone at stop) or ,watched
-    /// (checked several times a second, frozen when over)
+    /// Most bytes it may write; without root add ,tmpfs (in memory) or ,watched (frozen when over)
     #[arg(long, value_name = "SIZE[,HOW]", value_parser = values::disk, help_heading = "Limits")]
     pub(crate) disk: Option<Disk>,
     /// End the program after this time, such as 90, 90s, 5m or 1h: SIGTERM, then SIGKILL
@@ -86,7 +95,7 @@ pub(crate) struct RunArgs {
     /// Take a capability (or ALL) away; repeatable
     #[arg(long, value_name = "CAP", value_parser = values::capability, help_heading = "Limits")]
     pub(crate) cap_drop: Vec<String>,
-    /// Allow user namespaces and mounts inside, so that it can hold sandboxes itself
+    /// Allow user namespaces and mounts inside: it can hold sandboxes itself
     #[arg(long, help_heading = "Limits")]
     pub(crate) nested: bool,
 
@@ -98,7 +107,7 @@ pub(crate) struct RunArgs {
     pub(crate) restart: Restart,
     #[command(flatten)]
     pub(crate) streams: Detach,
-    /// Facts as JSON: with -d {id, name} on stdout, otherwise {id, name, exit} on stderr at the end
+    /// Facts as JSON: with -d on stdout, otherwise on stderr at the end
     #[arg(long, help_heading = "Life")]
     pub(crate) json: bool,
     /// Say nothing but errors
@@ -135,6 +144,7 @@ pub(crate) enum WorkspaceMode {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "airlock exec [OPTIONS] SANDBOX COMMAND...")]
 #[command(after_help = "\
 Examples:
   airlock exec web ps aux
@@ -144,7 +154,7 @@ pub(crate) struct ExecArgs {
     /// Which sandbox
     pub(crate) sandbox: String,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     /// Pass our stdin on
     #[arg(short, long)]

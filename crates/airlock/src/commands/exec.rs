@@ -23,7 +23,8 @@ use std::{
 
 pub(crate) fn exec(args: &ExecArgs) -> Outcome {
     let sandbox = home::store()?.find(&args.sandbox)?;
-    let mut client = Client::connect(&sandbox)?;
+    // A code below 125 would look like the program's own.
+    let mut client = Client::connect(&sandbox).map_err(|err| Failure::from(err).code(125))?;
     let ours = Ours::new();
     if args.tty {
         client.send(&request(args, streams_of_terminal(args, &ours)), &[])?;

@@ -7,18 +7,23 @@ use airlock_protocol::{
     spec::{Restart, Spec, Workspace},
     state::{By, Enforced, Limit, State},
 };
+use serde::Serialize;
 use std::{fmt::Write, io::Write as _};
+
+/// The state, and the spec beside it.
+#[derive(Serialize)]
+struct Known<'a> {
+    #[serde(flatten)]
+    state: &'a State,
+    spec: &'a Spec,
+}
 
 pub(crate) fn get(args: &GetArgs) -> Outcome {
     let sandbox = find(&home::store()?, &args.sandbox)?;
     let state = sandbox.repaired_state()?;
     let spec = sandbox.spec()?;
     if args.json {
-        let mut facts = serde_json::to_value(&state).unwrap_or_default();
-        if let (Some(facts), Ok(spec)) = (facts.as_object_mut(), serde_json::to_value(&spec)) {
-            facts.insert("spec".to_owned(), spec);
-        }
-        print_json(&facts)?;
+        print_json(&Known { state: &state, spec: &spec })?;
         return Ok(0);
     }
     std::io::stdout().write_all(page(&state, &spec, jiff::Timestamp::now()).as_bytes())?;

@@ -5,12 +5,11 @@ use crate::{
     args::{KillArgs, StopArgs},
     failure::{Failure, Outcome},
     home, keeper,
-    session::{Ended, Session},
+    session::{Ended, Session, no_signals},
     streams,
 };
 use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
-use airlock_linux::signal::Signals;
 use airlock_protocol::{
     control::{Begin, Owner, Reply, Request},
     spec::Stream,
@@ -116,10 +115,6 @@ fn free_lock(sandbox: &Sandbox) -> Result<Lock, Failure> {
         return Err(running.fix(format!("airlock restart {}", state.name)));
     }
     Ok(sandbox.lock()?)
-}
-
-fn no_signals() -> Result<Signals, Failure> {
-    Signals::collect(&[]).map_err(|err| Failure::because("could not collect signals", &err))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -5,7 +5,16 @@ use crate::{args::ListArgs, failure::Outcome, home, say::terminal_width, table::
 use airlock_engine::store::Entry;
 use airlock_protocol::state::{State, Status};
 use jiff::{Timestamp, Unit};
+use serde::Serialize;
 use std::io::Write;
+
+/// The state, and of the spec what a list shows.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    state: &'a State,
+    command: Vec<String>,
+}
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let mut entries = home::store()?.list()?;
@@ -20,7 +29,8 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
     if args.json {
         drop(stdout);
         for entry in &entries {
-            print_json(&as_json(entry))?;
+            let command = entry.sandbox.spec().map(|spec| spec.command).unwrap_or_default();
+            print_json(&Listed { state: &entry.state, command })?;
         }
         return Ok(0);
     }
@@ -45,15 +55,6 @@ fn is_shown(args: &ListArgs, status: Status) -> bool {
         Status::Crashed => !args.running,
         _ => true,
     }
-}
-
-/// The state, and of the spec what a list shows.
-fn as_json(entry: &Entry) -> serde_json::Value {
-    let mut facts = serde_json::to_value(&entry.state).unwrap_or_default();
-    if let (Some(facts), Ok(spec)) = (facts.as_object_mut(), entry.sandbox.spec()) {
-        facts.insert("command".to_owned(), spec.command.into());
-    }
-    facts
 }
 
 fn command(entry: &Entry) -> String {

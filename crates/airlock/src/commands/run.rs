@@ -6,7 +6,7 @@ use crate::{
     failure::{Failure, Outcome},
     home, keeper,
     say::{Voice, say},
-    session::{Ended, Keyboard, Session, collect_signals},
+    session::{Ended, Keyboard, Session, collect_signals, no_signals},
     spec::{Host, spec},
     streams::{self, Kind, Ours},
 };
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let host = Host::current()?;
     let store = home::store()?;
     let (sandbox, lock, spec) = create(&store, args, stdio, &host)?;
-    let signals = collect_signals()?;
+    let signals = if args.streams.detach { no_signals()? } else { collect_signals()? };
     let mut client = match keeper::start(&sandbox, lock) {
         Ok(client) => client,
         Err(failure) => return Err(given_up(&sandbox, failure)),

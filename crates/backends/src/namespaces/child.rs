@@ -21,8 +21,9 @@ use std::{
 
 /// Everything that can be made before the fork.
 pub(super) struct Sealing {
-    pub(super) seal: seal::Seal,
-    pub(super) disk: Option<OwnedFd>,
+    seal: seal::Seal,
+    disk: Option<OwnedFd>,
+    entries: Vec<OwnedFd>,
 }
 
 impl Sealing {
@@ -31,13 +32,15 @@ impl Sealing {
             Some(disk) => Some(disk.try_clone().during("keep the bounded disk")?),
             None => None,
         };
-        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk })
+        let entries = confine.entries.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
+        let entries = entries.during("keep the control groups")?;
+        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk, entries })
     }
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `talk`, which closes when the guest is executed.
-pub(super) fn run(plan: &Plan, sealing: Sealing, talk: OwnedFd, link: OwnedFd) -> ! {
-    let Err(failed) = build_and_become(plan, sealing, &talk, link);
+pub(super) fn run(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> ! {
+    let Err(failed) = build_and_become(plan, sealing, talk, link);
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = fd::send_all(talk.as_fd(), &text, &[]);
@@ -53,6 +56,9 @@ fn build_and_become(
     link: OwnedFd,
 ) -> Result<Never, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
+    for entry in &sealing.entries {
+        rustix::io::write(entry, b"0").during("enter a control group")?;
+    }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;

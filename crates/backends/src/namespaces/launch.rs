@@ -40,11 +40,11 @@ impl Backend for Namespaces {
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
         let forked = clone::fork(Fork::SANDBOX, confine.cgroup).during("make user and other namespaces");
         let init = match forked.map_err(refused)? {
-            Side::Child => child::run(plan, sealing, child_talk, child_link),
+            Side::Child => child::run(plan, sealing, &child_talk, child_link),
             Side::Parent(init) => init,
         };
         drop((child_talk, child_link));
-        let built = finish(plan, &init, &talk, confine);
+        let built = finish(plan, &init, &talk);
         match built {
             Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals) }),
             Err(refusal) => {
@@ -57,12 +57,9 @@ impl Backend for Namespaces {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd, confine: Confine<'_>) -> Result<OwnedFd, Refusal> {
+fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
     let unsealed = |why: String| refusal(125, "this sandbox cannot be sealed", Some(&why), Some("airlock doctor"));
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
-    if confine.cgroup.is_none() {
-        (confine.admit)(init.pid)?;
-    }
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;

@@ -24,6 +24,8 @@ use std::{
 pub(super) struct Opened {
     disk: Disk,
     binds: Vec<OwnedFd>,
+    /// What hides parts of the host, one for each tree that has it. The staging directory may cover their paths.
+    layers: VecDeque<OwnedFd>,
     /// The guest program, in this mount namespace.
     pub(super) guest: OwnedFd,
 }
@@ -39,14 +41,19 @@ impl Opened {
             Some(mount) => Disk::Mount(mount),
             None => Disk::Directory(open_dir(CWD, &plan.disk).during("open the sandbox's directory")?),
         };
-        let mut binds = Vec::new();
+        let (mut binds, mut layers) = (Vec::new(), VecDeque::new());
         if !plan.caller.is_root() {
             for bind in &plan.binds {
                 binds.push(reopen(bind)?);
             }
+            for tree in &plan.image.trees {
+                if let Hide::Layer(layer) = &tree.hide {
+                    layers.push_back(open_dir(CWD, layer).during(&format!("show {}", tree.host.display()))?);
+                }
+            }
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
-        Ok(Opened { disk, binds, guest })
+        Ok(Opened { disk, binds, layers, guest })
     }
 }
 
@@ -64,7 +71,7 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
     let own = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during("copy the root directory's mount")?;
     mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
     let root = staging.attach("new", &own)?;
-    let mut builder = Builder { plan, staging, disk, root, trees };
+    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers };
     builder.own_directories()?;
     builder.image()?;
     let terminals = system::mount_all(plan, builder.root.as_fd())?;
@@ -83,6 +90,7 @@ struct Builder<'a> {
     disk: OwnedFd,
     root: OwnedFd,
     trees: VecDeque<OwnedFd>,
+    layers: VecDeque<OwnedFd>,
 }
 
 impl Builder<'_> {
@@ -161,11 +169,11 @@ impl Builder<'_> {
     }
 
     /// As an ordinary user: the host's directory below what hides parts of it.
-    fn user_overlay(&self, tree: &Tree, upper: Option<usize>) -> Result<(), Failed> {
+    fn user_overlay(&mut self, tree: &Tree, upper: Option<usize>) -> Result<(), Failed> {
         let step = format!("show {}", tree.host.display());
         let host = open_dir(CWD, &tree.source).during(&step)?;
         let layer = match &tree.hide {
-            Hide::Layer(layer) => Some(open_dir(CWD, layer).during(&step)?),
+            Hide::Layer(_) => Some(self.layers.pop_front().ok_or(io::ErrorKind::NotFound).during(&step)?),
             Hide::Nothing | Hide::Masks(_) => None,
         };
         let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();

@@ -135,8 +135,11 @@ impl Connection {
             Request::Get => Some(Reply::State(Box::new(self.keeper.state()))),
             Request::Exec(exec) => self.exec(exec, descriptors).await,
             Request::Signal { signal } => {
-                let process = self.own.borrow().process.unwrap_or_else(|| self.keeper.main_process());
-                let sent = self.keeper.signal(process, signal).await;
+                let own = self.own.borrow().process;
+                let sent = match own {
+                    Some(process) => self.keeper.signal(process, signal).await,
+                    None => self.keeper.signal_main(signal).await,
+                };
                 if self.follows { None } else { done(sent) }
             }
             Request::Resize(size) => {

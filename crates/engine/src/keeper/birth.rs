@@ -69,19 +69,13 @@ pub fn build(
     let bounded = bounded_disk(&plan, sandbox, base)?;
     limits.extend(other_limits(&plan, bounded.as_ref()));
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-    let mut admit = |pid| match &group {
-        Some(group) => group.admit(pid).map_err(|err| refuse_limit(&err)),
-        None => Ok(()),
+    let cgroup = group.as_ref().and_then(Group::clone_into_fd);
+    let entries = match &group {
+        Some(group) => group.entries().map_err(|err| refuse_limit(&err))?,
+        None => Vec::new(),
     };
-    let launched = backend.launch(
-        &plan,
-        Confine {
-            streams: &streams,
-            admit: &mut admit,
-            cgroup: group.as_ref().and_then(Group::clone_into_fd),
-            disk: bounded.map(|limited| limited.mount),
-        },
-    );
+    let disk = bounded.map(|limited| limited.mount);
+    let launched = backend.launch(&plan, Confine { streams: &streams, entries: &entries, cgroup, disk });
     match launched {
         Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, limits }),
         Err(refusal) => {
@@ -132,6 +126,7 @@ impl Born {
             log: Rc::new(log),
             orders,
             main: Cell::new(0),
+            early: RefCell::default(),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             _image: plan.image,

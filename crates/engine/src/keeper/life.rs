@@ -77,6 +77,9 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
             Err(refusal) => return Ok(exit(refusal.code, Cause::NotStarted { why: refusal.what })),
         };
         keeper.main.set(program.process);
+        for signal in keeper.early.take() {
+            let _ = keeper.signal(program.process, signal).await;
+        }
         let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
         let _ = life.news.send(started).await;
         keeper.update(|state| {

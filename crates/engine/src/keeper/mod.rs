@@ -62,6 +62,8 @@ pub struct Keeper {
     orders: mpsc::Sender<Order>,
     ended: tokio_watch::Sender<Option<Exit>>,
     main: Cell<u32>,
+    /// Signals that came before the main program runs.
+    early: RefCell<Vec<i32>>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
     /// Keeps what the host image consists of on disk.
@@ -113,12 +115,25 @@ impl Keeper {
         self.start(wanted, passed, tasks).await
     }
 
-    /// Sends a signal to the main program.
+    /// Sends a signal to a program.
     pub async fn signal(&self, process: u32, signal: i32) -> Result<(), Refusal> {
         if !(1..=64).contains(&signal) {
             return Err(plan::refusal(2, &format!("{signal} is no signal"), None, None));
         }
         self.tell(ToGuest::Signal { process, signal }, Vec::new()).await
+    }
+
+    /// Sends a signal to the main program; to one that does not run yet, as soon as it does.
+    pub async fn signal_main(&self, signal: i32) -> Result<(), Refusal> {
+        let process = self.main.get();
+        if process != 0 {
+            return self.signal(process, signal).await;
+        }
+        let mut early = self.early.borrow_mut();
+        if !early.contains(&signal) {
+            early.push(signal);
+        }
+        Ok(())
     }
 
     /// Ends the main program and the sandbox with it. Returns when that has happened.
@@ -164,11 +179,6 @@ impl Keeper {
     /// Whether it stays when its program has ended.
     pub fn stays(&self) -> bool {
         self.spec.keep
-    }
-
-    /// Number of the main program, for signals; it changes with every restart.
-    pub fn main_process(&self) -> u32 {
-        self.main.get()
     }
 
     /// Where the main program's streams lead.

@@ -98,7 +98,7 @@ impl Keeper {
             process,
             command: wanted.command,
             env: wanted.env,
-            workdir: wanted.workdir,
+            workdir: wanted.workdir.clone(),
             user: wanted.user,
             terminal,
             nofile: Some(self.bounds.nofile.value),
@@ -108,7 +108,7 @@ impl Keeper {
             Some(Event::Started { pid }) => {
                 Ok(Program { process, pid, terminal: streams.terminal, events, written: streams.written })
             }
-            Some(Event::NotStarted { step, errno }) => Err(not_started(&command, step, errno)),
+            Some(Event::NotStarted { step, errno }) => Err(not_started(&command, &wanted.workdir, step, errno)),
             _ => Err(super::gone()),
         }
     }
@@ -176,14 +176,14 @@ impl Table {
 }
 
 /// What a shell would say, with its exit codes.
-fn not_started(command: &str, step: Step, errno: i32) -> Refusal {
+fn not_started(command: &str, workdir: &str, step: Step, errno: i32) -> Refusal {
     let why = std::io::Error::from_raw_os_error(errno).to_string();
     let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
     let (code, what) = match step {
         Step::Find => (127, format!("{command}: not found in the sandbox")),
         Step::Exec if errno == NOT_FOUND => (127, format!("{command}: not found in the sandbox")),
         Step::Exec => (126, format!("{command}: cannot be executed")),
-        Step::Workdir => (125, format!("the working directory of {command} cannot be entered")),
+        Step::Workdir => (125, format!("the working directory {workdir} cannot be entered")),
         Step::User => (125, format!("{command} cannot run as this user")),
         Step::Fork => (125, format!("no process could be made for {command}")),
         Step::Terminal => (125, format!("{command} could not be given a terminal")),

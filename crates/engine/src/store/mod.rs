@@ -158,10 +158,11 @@ impl Store {
 }
 
 impl Error {
-    /// The exit code a command ends with: 3 where no sandbox was meant, 125 where we failed.
+    /// The exit code a command ends with: 1 where the sandbox runs, 3 where none was meant, 125 where we failed.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::NoSuch { .. } | Error::NoneYet | Error::Ambiguous { .. } => 3,
+            Error::Busy { .. } => 1,
             _ => 125,
         }
     }
