@@ -230,7 +230,12 @@ fn make_group(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Re
     if *limits == cgroup::Limits::default() {
         return Ok(None);
     }
-    Group::create(layout, sandbox.id().as_str(), limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+    let id = sandbox.id().as_str();
+    let places = Group::places(layout, id, limits, &[]).map_err(|err| refuse_limit(&err))?;
+    sandbox
+        .note_groups(&places)
+        .map_err(|err| plan::refusal(125, "could not write down the sandbox's control groups", Some(&plan::chain(&err)), None))?;
+    Group::create(layout, id, limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
 }
 
 fn refuse_limit(err: &cgroup::Error) -> Refusal {

@@ -5,7 +5,7 @@ use airlock_protocol::{
     SandboxId,
     state::{Cause, Exit, State, Status},
 };
-use std::{io, path::Path};
+use std::io;
 
 /// One sandbox as a list shows it.
 #[derive(Debug, Clone)]
@@ -148,12 +148,11 @@ impl Sandbox {
             Err(Error::Unreadable { .. }) => self.rebuilt_state()?,
             Err(err) => return Err(err),
         };
-        clear_leftovers(&state);
+        state.cgroups = self.clear_groups(&state);
         state.status = Status::Crashed;
         state.exit = Some(Exit { code: 137, cause: Cause::KeeperDied, at: now() });
         state.keeper_pid = None;
         state.init_pid = None;
-        state.cgroups.clear();
         self.write_state(&state)?;
         Ok(state)
     }
@@ -178,17 +177,6 @@ impl Entry {
 
     fn begins_with(&self, selector: &str) -> bool {
         self.state.name.as_str().starts_with(selector) || self.state.id.as_str().starts_with(selector)
-    }
-}
-
-/// Removes the control groups of a sandbox whose keeper died. The kernel kills its processes with the keeper; a group
-/// that still holds a dying one is left to the next repair.
-fn clear_leftovers(state: &State) {
-    for group in &state.cgroups {
-        let path = Path::new(group);
-        if path.is_absolute() && path.starts_with("/sys/fs/cgroup") {
-            let _ = std::fs::remove_dir(path);
-        }
     }
 }
 

@@ -127,6 +127,20 @@ struct Held {
 }
 
 impl Group {
+    /// Where [`Group::create`] would make directories, and where a freezer may come to be: to be written down before, so that
+    /// whoever finds the keeper dead can clear them with [`super::remove_leftovers`].
+    ///
+    /// # Errors
+    /// As [`Group::create`].
+    pub fn places(layout: &Layout, id: &str, limits: &Limits, wanted: &[Controller]) -> Result<Vec<PathBuf>, Error> {
+        if !is_name(id) {
+            return Err(Error::Name { id: id.to_owned() });
+        }
+        let placed = by_place(layout, &needed(limits, wanted))?;
+        let paths = placed.into_iter().map(|(_, place, _)| path_in(place, id));
+        Ok(paths.chain(freezer_path(layout, id)).collect())
+    }
+
     /// Makes the groups for all controllers that `limits` need and those `wanted` besides, and sets the limits. Nothing stays
     /// behind on failure.
     ///
