@@ -5,10 +5,12 @@
 //! | `check` | everything that can be judged without running the product; `layers` and `sizes` are parts of it |
 //! | `test` | installs what the tests need, then all tests: as root, as a user with id ranges, as a user without |
 //! | `dist` | one static binary per architecture, with checksums |
+//! | `host2` | the limits once more, in a virtual machine with control groups version 2 only and systemd |
 //! | `promises` | the figures of SPECIFICATION.md, measured beside the peers |
 
 mod check;
 mod dist;
+mod host2;
 mod promises;
 mod system;
 mod test;
@@ -20,12 +22,13 @@ use std::process::ExitCode;
 /// A task: its name, what it does, and the function that does it with the arguments after the name.
 type Task = (&'static str, &'static str, fn(Vec<String>) -> Result<()>);
 
-const TASKS: [Task; 6] = [
+const TASKS: [Task; 7] = [
     ("check", "format, lints, layers, sizes, links and choke points", check::run),
     ("layers", "a crate uses only rows below its own (ARCHITECTURE.md)", check::layers::run),
     ("sizes", "no file is longer than 500 lines without its tests", check::sizes::run),
     ("test", "install what the tests need and run all of them", test::run),
     ("dist", "one static binary per architecture, with checksums", dist::run),
+    ("host2", "the limits on a second host, with control groups version 2 only: [--facts]", host2::run),
     ("promises", "measure airlock beside its peers: [--rounds N] [--only NAME] [--strict]", promises::run),
 ];
 

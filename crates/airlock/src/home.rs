@@ -9,7 +9,8 @@ pub(crate) fn store() -> Result<Store, Failure> {
     Ok(Store::open(&path()?)?)
 }
 
-fn path() -> Result<PathBuf, Failure> {
+/// Where it is, whether or not it is there.
+pub(crate) fn path() -> Result<PathBuf, Failure> {
     if let Some(home) = std::env::var_os("AIRLOCK_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
         return std::path::absolute(&home)

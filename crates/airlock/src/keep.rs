@@ -41,7 +41,8 @@ const LOCK: i32 = 4;
 /// Owns the sandbox until it ends.
 pub(crate) fn run(args: &KeepArgs) -> Outcome {
     let inherited = |number| {
-        fd::inherited(number).map_err(|_| Failure::new("`airlock keep` is started by airlock itself, for each sandbox"))
+        fd::inherited(number)
+            .map_err(|_| Failure::new("`airlock keep` is started by airlock itself, for each sandbox"))
     };
     let (socket, lock) = (inherited(CONNECTION)?, Lock::inherited(inherited(LOCK)?));
     let sandbox = home::store()?.sandbox(&args.id);
@@ -98,7 +99,12 @@ fn keep(
     Ok(code)
 }
 
-async fn live(born: Born, listener: UnixListener, socket: OwnedFd, first: Started) -> io::Result<(Rc<Keeper>, Keep, u8)> {
+async fn live(
+    born: Born,
+    listener: UnixListener,
+    socket: OwnedFd,
+    first: Started,
+) -> io::Result<(Rc<Keeper>, Keep, u8)> {
     let mut tasks = Tasks::new();
     let awake = born.wake(first.passed, &mut tasks)?;
     let keeper = awake.keeper;

@@ -28,8 +28,13 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
-    match commands::perform(cli.verb) {
+    // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
+    let mut words = std::env::args_os().skip(1).map(|word| word.into_string().unwrap_or_default());
+    let verb = match (words.next().as_deref(), words.next().and_then(|id| id.parse().ok()), words.next()) {
+        (Some("keep"), Some(id), None) => Some(args::Verb::Keep(args::KeepArgs { id })),
+        _ => args::Cli::parse().verb,
+    };
+    match commands::perform(verb) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             say::say_failure(&failure);

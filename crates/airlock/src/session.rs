@@ -235,6 +235,10 @@ impl<'a> Session<'a> {
             match Signal::from_named_raw(arrived.signal) {
                 Some(Signal::WINCH) => self.send_size()?,
                 Some(Signal::CONT) => self.go_on()?,
+                // Without a terminal the program leads a session of its own, and there the kernel drops SIGTSTP.
+                Some(Signal::TSTP) if self.screen.is_none() => {
+                    self.client.queue(&Request::Signal { signal: Signal::STOP.as_raw() })?;
+                }
                 _ => self.client.queue(&Request::Signal { signal: arrived.signal })?,
             }
         }

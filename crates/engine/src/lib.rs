@@ -4,8 +4,10 @@
 //! - [`plan`]: from what was asked for to what was checked
 //! - [`backend`]: the seam to the places that run it
 //! - [`keeper`]: the process that owns one sandbox
+//! - [`doctor`]: what this host can do
 
 pub mod backend;
+pub mod doctor;
 pub mod keeper;
 pub mod plan;
 pub mod store;

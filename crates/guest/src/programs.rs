@@ -94,7 +94,7 @@ impl Programs {
                 self.started.retain(|started| started.process != process);
             }
         }
-        FromGuest::Ended { process, end: end(report) }
+        FromGuest::Ended { process, end: end(report), alone: spawn::is_childless() }
     }
 }
 

@@ -152,6 +152,14 @@ impl Report {
     }
 }
 
+/// Whether this process has no child, dead or alive.
+pub fn is_childless() -> bool {
+    let options = rustix::process::WaitIdOptions::EXITED
+        | rustix::process::WaitIdOptions::NOHANG
+        | rustix::process::WaitIdOptions::NOWAIT;
+    matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(rustix::io::Errno::CHILD))
+}
+
 /// Becomes a user: groups while still root, the user last. Where the kernel forbids setting groups (a single id is
 /// mapped), having none to set is fine.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {

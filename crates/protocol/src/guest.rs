@@ -90,6 +90,8 @@ pub enum FromGuest {
         process: u32,
         /// How.
         end: End,
+        /// Whether no other process is left inside, so that there is nothing to clear.
+        alone: bool,
     },
     /// `Clear` is done.
     Cleared,

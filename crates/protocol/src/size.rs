@@ -39,7 +39,7 @@ pub fn show(bytes: u64) -> String {
         if bytes >> shift == 0 {
             continue;
         }
-        let tenths = u128::from(bytes) * 10 >> shift;
+        let tenths = (u128::from(bytes) * 10) >> shift;
         let (whole, tenth) = (tenths / 10, tenths % 10);
         return if tenth == 0 { format!("{whole}{suffix}") } else { format!("{whole}.{tenth}{suffix}") };
     }

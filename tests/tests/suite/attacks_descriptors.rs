@@ -53,9 +53,15 @@ say(tried(lambda: os.open("/proc/self/fd/0", os.O_WRONLY)), tried(lambda: os.ope
 say(tried(lambda: os.write(0, b"x")), tried(lambda: os.ftruncate(0, 0)))
 "#;
 
-    let said = world.airlock(["run", "--", "python3", "-c", &script(probe)]).stdin(File::open(&path).expect("it")).run();
+    let said = world
+        .airlock(["run", "--", "python3", "-c", &script(probe)])
+        .stdin(File::open(&path).expect("it"))
+        .run();
 
-    assert_eq!(not_refused(&said.succeeded().replace(' ', "\n"), &["EACCES", "EBADF", "EINVAL"]), Vec::<String>::new());
+    assert_eq!(
+        not_refused(&said.succeeded().replace(' ', "\n"), &["EACCES", "EBADF", "EINVAL"]),
+        Vec::<String>::new()
+    );
     assert_eq!(fs::read_to_string(&path).expect("it"), "text");
 }
 
@@ -79,7 +85,8 @@ fn no_descriptor_is_a_way_to_a_directory_of_the_host() {
 
     for number in 0..20 {
         for way in ["/proc/self/fd", "/proc/1/fd", "/dev/fd"] {
-            let refused = world.airlock(["exec", "--workdir", &format!("{way}/{number}"), &sandbox, "ls"]).run();
+            let refused =
+                world.airlock(["exec", "--workdir", &format!("{way}/{number}"), &sandbox, "ls"]).run();
             assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{way}/{number}: {refused}");
         }
     }
@@ -88,10 +95,13 @@ fn no_descriptor_is_a_way_to_a_directory_of_the_host() {
 #[test]
 fn a_link_planted_as_working_directory_stays_inside() {
     let world = World::new();
-    let sandbox = world.detached([], "ln -s /proc/self/fd/3 /tmp/three; ln -s /proc/1/root/../../.. /tmp/up; sleep 1000");
+    let sandbox = world
+        .detached([], "ln -s /proc/self/fd/3 /tmp/three; ln -s /proc/1/root/../../.. /tmp/up; sleep 1000");
 
     let three = world.airlock(["exec", "--workdir", "/tmp/three", &sandbox, "pwd"]).run();
-    let up = world.airlock(["exec", "--workdir", "/tmp/up", &sandbox, "sh", "-c", "ls -A /root /home; pwd -P"]).run();
+    let up = world
+        .airlock(["exec", "--workdir", "/tmp/up", &sandbox, "sh", "-c", "ls -A /root /home; pwd -P"])
+        .run();
 
     assert_eq!(three.code, 125, "{three}");
     assert!(up.code == 125 || up.stdout.ends_with("/\n"), "{up}");
@@ -111,7 +121,10 @@ say(call("pidfd_getfd", pid, 3, 0))
 
     let said = inside(&world, [], probe);
 
-    assert_eq!(not_refused(&said.replace(' ', "\n"), &["EACCES", "EPERM", "ENOSYS", "ENXIO"]), Vec::<String>::new());
+    assert_eq!(
+        not_refused(&said.replace(' ', "\n"), &["EACCES", "EPERM", "ENOSYS", "ENXIO"]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -127,7 +140,9 @@ fn the_keeper_can_be_neither_seen_nor_signalled() {
     let world = World::new();
     let sandbox = world.detached([], "sleep 1000");
     let keeper = world.state(&sandbox)["keeper_pid"].as_u64().expect("a pid");
-    let probe = format!("say(tried(lambda: os.kill({keeper}, 9)), os.path.exists('/proc/{keeper}'), os.getppid())\nos.kill(-1, 15) if os.getpid() == 1 else None");
+    let probe = format!(
+        "say(tried(lambda: os.kill({keeper}, 9)), os.path.exists('/proc/{keeper}'), os.getppid())\nos.kill(-1, 15) if os.getpid() == 1 else None"
+    );
 
     let said = inside_running(&world, &sandbox, &probe);
 
@@ -197,21 +212,32 @@ fn without_a_terminal_of_its_own_a_program_has_none() {
 fn what_a_sandbox_wrote_reaches_a_terminal_without_control_characters() {
     let world = World::new();
     let sandbox = world.detached([], "printf 'plain\\033]0;title\\007\\033[2J\\233x\\n'; sleep 1000");
-    airlock_tests::eventually("the log is there", || world.airlock(["logs", &sandbox]).run().stdout.contains("plain").then_some(()));
+    airlock_tests::eventually("the log is there", || {
+        world.airlock(["logs", &sandbox]).run().stdout.contains("plain").then_some(())
+    });
 
     let mut terminal = Terminal::new();
     terminal.start(&world.airlock(["logs", &sandbox]).into_command());
     let screen = terminal.wait_for("plain");
     assert_eq!(terminal.wait(), 0);
 
-    assert!(!screen.contains("\x1b]0;") && !screen.contains("\x1b[2J") && !screen.contains('\x07'), "{screen:?}");
-    assert!(world.airlock(["logs", &sandbox]).run().stdout.contains('\x1b'), "a pipe gets the bytes as they are");
+    assert!(
+        !screen.contains("\x1b]0;") && !screen.contains("\x1b[2J") && !screen.contains('\x07'),
+        "{screen:?}"
+    );
+    assert!(
+        world.airlock(["logs", &sandbox]).run().stdout.contains('\x1b'),
+        "a pipe gets the bytes as they are"
+    );
 }
 
 #[test]
 fn command_lines_with_control_characters_are_shown_cleaned() {
     let world = World::new();
-    let sandbox = world.airlock(["run", "-d", "--", "sh", "-c", "sleep 1000 # \x1b]0;title\x07\x1b[2J"]).run().succeeded();
+    let sandbox = world
+        .airlock(["run", "-d", "--", "sh", "-c", "sleep 1000 # \x1b]0;title\x07\x1b[2J"])
+        .run()
+        .succeeded();
 
     for args in [vec!["ls"], vec!["get", sandbox.trim_end()]] {
         let mut terminal = Terminal::new();

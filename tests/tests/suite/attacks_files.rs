@@ -4,7 +4,10 @@ use crate::probe::{inside, not_refused, outside};
 use airlock_tests::{Who, World, binary, not_applicable, who};
 use std::{
     fs,
-    os::unix::{fs::{MetadataExt as _, PermissionsExt as _}, net::UnixListener},
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -52,7 +55,10 @@ fn files_of_the_host_outside_the_workspace_are_not_there() {
     let at_home = Canary::new(home.join(unique("home")), 0o644);
 
     for canary in [&beside, &temporary, &shared, &at_home] {
-        let probe = format!("say(tried(lambda: open('{0}')), tried(lambda: open('/proc/1/root{0}')))", canary.0.display());
+        let probe = format!(
+            "say(tried(lambda: open('{0}')), tried(lambda: open('/proc/1/root{0}')))",
+            canary.0.display()
+        );
         let said = inside(&world, [], &probe);
         assert!(said.starts_with("ENOENT E"), "{}: {said}", canary.0.display());
         assert!(outside(&world, &probe).starts_with("done"), "the probe cannot fail");
@@ -74,7 +80,10 @@ fn the_own_files_of_airlock_are_not_there() {
 
     assert_eq!(inside(&world, [], &probe), "ENOENT False\n");
     assert_eq!(outside(&world, &probe), "done True\n");
-    assert_eq!(world.sh([], "find / -name control.sock -o -name 'airlock-guest*' 2>/dev/null").run().stdout, "");
+    assert_eq!(
+        world.sh([], "find / -name control.sock -o -name 'airlock-guest*' 2>/dev/null").run().stdout,
+        ""
+    );
 }
 
 #[test]
@@ -85,9 +94,12 @@ fn the_state_directory_is_no_workspace_and_no_mount_also_behind_a_link() {
     std::os::unix::fs::symlink(world.home(), &link).expect("a link");
 
     for home in [world.home(), &link] {
-        for source in [world.home().to_owned(), world.home().join("sandboxes"), link.clone(), link.join("names")] {
+        for source in
+            [world.home().to_owned(), world.home().join("sandboxes"), link.clone(), link.join("names")]
+        {
             let mount = format!("{}:/x", source.display());
-            let run = world.airlock(["run", "--mount", &mount, "--", "ls", "/x"]).env("AIRLOCK_HOME", home).run();
+            let run =
+                world.airlock(["run", "--mount", &mount, "--", "ls", "/x"]).env("AIRLOCK_HOME", home).run();
             assert_eq!((run.code, run.stdout.as_str()), (125, ""), "{}: {run}", source.display());
             let run = world.airlock(["run", "--", "ls"]).env("AIRLOCK_HOME", home).dir(&source).run();
             assert_eq!((run.code, run.stdout.as_str()), (125, ""), "{}: {run}", source.display());
@@ -102,11 +114,16 @@ fn sockets_of_the_host_cannot_be_connected_to() {
     fs::create_dir_all(world.work().join("deep/er")).expect("directories");
     let within = world.work().join("deep/er/s");
     let _listeners = [&beside, &within].map(|path| UnixListener::bind(path).expect("a socket"));
-    let probe = |path: &Path| format!("say(tried(lambda: socket.socket(socket.AF_UNIX).connect('{}')))", path.display());
+    let probe = |path: &Path| {
+        format!("say(tried(lambda: socket.socket(socket.AF_UNIX).connect('{}')))", path.display())
+    };
 
     assert_eq!(inside(&world, [], &probe(&beside)), "ENOENT\n");
     assert_eq!(inside(&world, [], &probe(&within)), "ECONNREFUSED\n");
-    let moved = format!("os.rename('deep', 'moved')\n{}\nos.rename('moved', 'deep')", probe(&world.work().join("moved/er/s")));
+    let moved = format!(
+        "os.rename('deep', 'moved')\n{}\nos.rename('moved', 'deep')",
+        probe(&world.work().join("moved/er/s"))
+    );
     assert_eq!(inside(&world, [], &moved), "ECONNREFUSED\n");
     assert_eq!(outside(&world, &probe(&beside)) + &outside(&world, &probe(&within)), "done\ndone\n");
     let shown = world.sh([], "find /tmp /run /var /etc /dev -exec test -S {} \\; -print 2>/dev/null").run();
@@ -171,7 +188,8 @@ fn credential_files_are_hidden_whatever_their_mode() {
     let key = Canary::new(format!("/etc/luks-{}", unique("l")), 0o666);
     let paths = [&keytab, &key].map(|file| file.0.display().to_string());
 
-    let probe = format!("for path in {paths:?} + ['/etc/sudoers', '/etc/passwd-']: say(tried(lambda: open(path)))");
+    let probe =
+        format!("for path in {paths:?} + ['/etc/sudoers', '/etc/passwd-']: say(tried(lambda: open(path)))");
     assert_eq!(inside(&world, [], &probe), "ENOENT\n".repeat(4));
 }
 
@@ -188,7 +206,8 @@ fn the_passwords_inside_are_not_those_of_the_host() {
 fn removing_everything_inside_harms_nothing_outside() {
     let world = World::new();
     let canary = world.write("canary", "here");
-    let before = [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
+    let before =
+        [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
 
     // All of it takes minutes on a large host; what matters most comes first.
     let script = "timeout 10 rm -rf --no-preserve-root / 2>/dev/null; rm -rf /etc /opt /home /usr/bin /bin/* 2>/dev/null; echo /bin/*";
@@ -197,7 +216,8 @@ fn removing_everything_inside_harms_nothing_outside() {
     if who() == Who::Root {
         assert!(!removed.stdout.contains("/bin/rm"), "the probe cannot fail: {removed}");
     }
-    let after = [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
+    let after =
+        [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
     assert_eq!(before, after);
     assert_eq!(fs::read_to_string(canary).expect("the canary"), "here");
     assert_eq!(world.sh([], "cat canary").run().succeeded(), "here");
@@ -206,8 +226,12 @@ fn removing_everything_inside_harms_nothing_outside() {
 #[test]
 fn neither_airlock_nor_its_guest_can_be_overwritten() {
     let world = World::new();
-    let sandbox = world.detached([], "printf '#!/proc/self/exe\\n' > /tmp/again; chmod 755 /tmp/again; sleep 1000");
-    let guests: Vec<PathBuf> = fs::read_dir(world.home().join("guest")).expect("the guest").map(|e| e.expect("one").path()).collect();
+    let sandbox =
+        world.detached([], "printf '#!/proc/self/exe\\n' > /tmp/again; chmod 755 /tmp/again; sleep 1000");
+    let guests: Vec<PathBuf> = fs::read_dir(world.home().join("guest"))
+        .expect("the guest")
+        .map(|e| e.expect("one").path())
+        .collect();
     let before: Vec<String> = guests.iter().map(PathBuf::as_path).chain([binary()]).map(sha256).collect();
     let probe = r##"
 own = os.open("/proc/self/exe", os.O_RDONLY)
@@ -266,7 +290,12 @@ fn a_device_node_that_lies_in_the_workspace_cannot_be_opened() {
     }
     let world = World::new();
     let node = world.work().join("zero");
-    let made = Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "1", "5"]).status().expect("mknod runs");
+    let made = Command::new("mknod")
+        .args(["-m", "666"])
+        .arg(&node)
+        .args(["c", "1", "5"])
+        .status()
+        .expect("mknod runs");
     assert!(made.success());
     let probe = "say(tried(lambda: open('zero', 'rb').read(1)))";
 
@@ -351,7 +380,18 @@ fn places_that_are_the_sandboxs_own_cannot_be_covered() {
     let world = World::new();
     let source = world.aside("source");
 
-    for target in ["/proc", "/proc/sys", "/dev", "/dev/null", "/sys/fs", "/", "/x/../proc", "relative", "/./proc", "//proc"] {
+    for target in [
+        "/proc",
+        "/proc/sys",
+        "/dev",
+        "/dev/null",
+        "/sys/fs",
+        "/",
+        "/x/../proc",
+        "relative",
+        "/./proc",
+        "//proc",
+    ] {
         let mount = format!("{}:{target}", source.display());
         let refused = world.airlock(["run", "--mount", &mount, "--", "true"]).run();
         assert!([2, 125].contains(&refused.code), "{target}: {refused}");
@@ -382,7 +422,9 @@ fn a_second_sandbox_is_invisible_from_the_first() {
     let world = World::new();
     let mark = format!("mark-{}", std::process::id());
     let first = world.detached(["--name", "first"], &format!("echo {mark} > /tmp/{mark}; exec sleep 5432.1"));
-    airlock_tests::eventually("the file is there", || (world.exec(&first, &format!("test -s /tmp/{mark}")).run().code == 0).then_some(()));
+    airlock_tests::eventually("the file is there", || {
+        (world.exec(&first, &format!("test -s /tmp/{mark}")).run().code == 0).then_some(())
+    });
 
     let seen = world
         .sh([], &format!("cat /tmp/{mark} 2>&1; cat /proc/*/cmdline | tr '\\0' '\\n' | grep -x 5432.1; hostname; ls -A /dev/shm; ls /proc | grep -c '^[0-9]'"))

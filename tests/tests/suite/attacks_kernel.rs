@@ -6,7 +6,8 @@ use airlock_tests::{Who, World, not_applicable, who};
 const REFUSED: [&str; 3] = ["EPERM", "ENOSYS", "EACCES"];
 
 /// What `/proc/self/status` says of the powers of a process.
-const STATUS: &str = "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr '\\t' ' '";
+const STATUS: &str =
+    "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr '\\t' ' '";
 /// Docker's default set without NET_RAW and MKNOD.
 const DOCUMENTED: &str = "00000000a00405fb";
 
@@ -43,7 +44,8 @@ fn an_ordinary_user_inside_has_no_powers_at_all() {
     }
     let world = World::new();
 
-    let status = world.sh(["--user", "1000"], "grep -E '^Cap(Prm|Eff|Amb)' /proc/self/status | cut -f2").run();
+    let status =
+        world.sh(["--user", "1000"], "grep -E '^Cap(Prm|Eff|Amb)' /proc/self/status | cut -f2").run();
 
     assert_eq!(status.succeeded(), "0000000000000000\n".repeat(3));
 }
@@ -114,7 +116,10 @@ say("x32", "done" if os.waitpid(child, 0)[1] == 0 else "refused")
 "#;
 
     assert_eq!(inside(&world, [], probe), "i386 refused\nx32 refused\n");
-    assert!(outside(&world, probe).contains("i386 done"), "this kernel has no i386 calls, the probe cannot fail");
+    assert!(
+        outside(&world, probe).contains("i386 done"),
+        "this kernel has no i386 calls, the probe cannot fail"
+    );
 }
 
 #[test]
@@ -207,7 +212,10 @@ say("write", tried(lambda: open("/proc/sys/kernel/core_pattern", "r+")))
 
     let (own, others) = said.split_once('\n').expect("two lines");
     assert_eq!(own, "own done", "the probe cannot fail");
-    assert_eq!(not_refused(others, &["EPERM", "EINVAL", "EACCES", "EROFS", "ENODEV", "EBUSY"]), Vec::<String>::new());
+    assert_eq!(
+        not_refused(others, &["EPERM", "EINVAL", "EACCES", "EROFS", "ENODEV", "EBUSY"]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -278,7 +286,10 @@ say(word(-struct.unpack("i", n.recv(4096)[16:20])[0]))
 
 #[test]
 fn abstract_sockets_of_the_host_are_in_another_network() {
-    use std::os::{linux::net::SocketAddrExt, unix::net::{SocketAddr, UnixListener}};
+    use std::os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    };
     let world = World::new();
     let name = format!("airlock-canary-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a short name");
@@ -357,7 +368,10 @@ say("debug", os.listdir("/sys/kernel/debug") if os.path.exists("/sys/kernel/debu
     for line in said.lines() {
         assert!(line.ends_with(" 0") || line.ends_with(" []"), "{line}");
     }
-    assert!(said.contains("/proc/kpagecgroup 0") || !std::path::Path::new("/proc/kpagecgroup").exists(), "{said}");
+    assert!(
+        said.contains("/proc/kpagecgroup 0") || !std::path::Path::new("/proc/kpagecgroup").exists(),
+        "{said}"
+    );
 }
 
 #[test]
@@ -400,7 +414,19 @@ fn no_release_agent_of_control_groups_is_in_reach() {
 fn names_of_users_that_are_no_users_are_refused() {
     let world = World::new();
 
-    for user in ["18446744073709551616", "-1", "0x0", "4294967296", "4294967295", "", "no-such-user", "0:-1", "1:2:3", "../0", "0\n0"] {
+    for user in [
+        "18446744073709551616",
+        "-1",
+        "0x0",
+        "4294967296",
+        "4294967295",
+        "",
+        "no-such-user",
+        "0:-1",
+        "1:2:3",
+        "../0",
+        "0\n0",
+    ] {
         let refused = world.airlock(["run", &format!("--user={user}"), "--", "id", "-u"]).run();
 
         assert!([2, 125].contains(&refused.code), "{user:?}: {refused}");
@@ -414,7 +440,10 @@ fn a_crash_writes_no_memory_image_to_the_host() {
     let script = "ulimit -c; sh -c 'kill -SEGV $$'; ls -A";
 
     let mut command = std::process::Command::new("prlimit");
-    command.args(["--core=unlimited", "--"]).arg(airlock_tests::binary()).args(["run", "--", "sh", "-c", script]);
+    command
+        .args(["--core=unlimited", "--"])
+        .arg(airlock_tests::binary())
+        .args(["run", "--", "sh", "-c", script]);
     command.current_dir(world.work()).env("AIRLOCK_HOME", world.home());
     let output = command.output().expect("prlimit runs");
 

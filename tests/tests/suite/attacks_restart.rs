@@ -36,9 +36,18 @@ fn look(path: &Path) -> Vec<String> {
     let mut open = vec![path.to_owned()];
     while let Some(path) = open.pop() {
         let stat = fs::symlink_metadata(&path).expect("it is there");
-        found.push(format!("{} {} {:o} {} {}", path.display(), stat.uid(), stat.mode(), stat.mtime_nsec(), stat.ctime_nsec()));
+        found.push(format!(
+            "{} {} {:o} {} {}",
+            path.display(),
+            stat.uid(),
+            stat.mode(),
+            stat.mtime_nsec(),
+            stat.ctime_nsec()
+        ));
         if stat.is_dir() {
-            open.extend(fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()));
+            open.extend(
+                fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()),
+            );
         }
     }
     found.sort();
@@ -146,7 +155,9 @@ except OSError: pass
 
 #[test]
 fn files_and_pipes_in_place_of_directories_are_survived() {
-    for make in ["open(place, 'w').write('x')", "os.mkfifo(place)", "socket.socket(socket.AF_UNIX).bind(place)"] {
+    for make in
+        ["open(place, 'w').write('x')", "os.mkfifo(place)", "socket.socket(socket.AF_UNIX).bind(place)"]
+    {
         let world = World::new();
         let probe = format!(
             r#"{REPLACE}
@@ -169,7 +180,9 @@ fn hostile_account_files_are_survived() {
         "open(place, 'w').write('root:x:4294967296:-1:' + 'x' * 100000 + '\\0\\n' * 1000)",
     ] {
         let world = World::new();
-        let probe = format!("{REPLACE}\nfor place in ['/etc/passwd', '/etc/group']: replace(place, lambda place: {make})");
+        let probe = format!(
+            "{REPLACE}\nfor place in ['/etc/passwd', '/etc/group']: replace(place, lambda place: {make})"
+        );
 
         let again = planted(&world, ["--workspace", "none", "--user", "0"], &probe);
 
@@ -180,7 +193,8 @@ fn hostile_account_files_are_survived() {
 #[test]
 fn an_account_added_inside_is_no_account_outside() {
     let world = World::new();
-    let sandbox = world.detached([], "echo 'planted:x:0:0::/:/bin/sh' >> /etc/passwd 2>/dev/null; sleep 1000");
+    let sandbox =
+        world.detached([], "echo 'planted:x:0:0::/:/bin/sh' >> /etc/passwd 2>/dev/null; sleep 1000");
 
     let refused = world.airlock(["exec", "--user", "no-such-user-anywhere", &sandbox, "true"]).run();
 

@@ -62,7 +62,8 @@ pub(crate) fn inside_running(world: &World, sandbox: &str, probe: &str) -> Strin
 #[track_caller]
 pub(crate) fn outside(world: &World, probe: &str) -> String {
     let mut python = Command::new("/usr/bin/python3");
-    let output = python.args(["-c", &script(probe)]).current_dir(world.work()).output().expect("python3 runs");
+    let output =
+        python.args(["-c", &script(probe)]).current_dir(world.work()).output().expect("python3 runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

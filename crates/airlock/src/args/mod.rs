@@ -206,8 +206,11 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Apply one fix, after showing it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
     pub(crate) fix: Option<String>,
+    /// Apply it without asking
+    #[arg(long, short, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -49,12 +49,7 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) 
 
 enum Never {}
 
-fn build_and_become(
-    plan: &Plan,
-    sealing: Sealing,
-    talk: &OwnedFd,
-    link: OwnedFd,
-) -> Result<Never, Failed> {
+fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> Result<Never, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     for entry in &sealing.entries {
         rustix::io::write(entry, b"0").during("enter a control group")?;
@@ -97,7 +92,8 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
 
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.
 fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
-    let tree = mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
+    let tree =
+        mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
     mount::restrict(tree.as_fd(), mount::Access::ReadOnly, Depth::One).during("make the guest read-only")?;
     Ok(tree)
 }
@@ -121,8 +117,8 @@ fn enter_inner(plan: &Plan) -> Result<(), Failed> {
     go.write_all(b"g").during("speak to the writer of ids")?;
     let status = writer.wait().during("wait for the writer of ids")?;
     if status.exit_status() != Some(0) {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).during("write the ids of the inner namespace");
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+            .during("write the ids of the inner namespace");
     }
     clone::set_dumpable(Dumpable::No).during("close this process to others")
 }
-

@@ -58,7 +58,8 @@ impl Backend for Namespaces {
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
 fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
-    let unsealed = |why: String| refusal(125, "this sandbox cannot be sealed", Some(&why), Some("airlock doctor"));
+    let unsealed =
+        |why: String| refusal(125, "this sandbox cannot be sealed", Some(&why), Some("airlock doctor"));
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
@@ -86,7 +87,8 @@ fn trees(plan: &Plan, init: &Child) -> Result<Vec<OwnedFd>, Failed> {
             trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted.as_fd())?);
             continue;
         }
-        let extent = |inside: u32, outside: Option<u32>| Extent { inside, outside: outside.unwrap_or(0), count: 1 };
+        let extent =
+            |inside: u32, outside: Option<u32>| Extent { inside, outside: outside.unwrap_or(0), count: 1 };
         let users = extent(bind.owner.0, plan.ids.user_outside(user));
         let groups = extent(bind.owner.1, plan.ids.group_outside(group));
         let owner = idmap::namespace_with(users, groups)
@@ -120,7 +122,8 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
     loop {
-        let count = fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors).map_err(|err| err.to_string())?;
+        let count = fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors)
+            .map_err(|err| err.to_string())?;
         if count == 0 {
             break;
         }

@@ -68,7 +68,8 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
         Disk::Mount(mount) => staging.attach("disk", &mount)?,
     };
     let own = mount::make_dir(disk.as_fd(), Path::new("root")).during("make the root directory")?;
-    let own = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during("copy the root directory's mount")?;
+    let own = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One)
+        .during("copy the root directory's mount")?;
     mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
     let root = staging.attach("new", &own)?;
     let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers };
@@ -96,7 +97,9 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Directories that are the sandbox's own, on its disk.
     fn own_directories(&self) -> Result<(), Failed> {
-        for (name, mode) in [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)] {
+        for (name, mode) in
+            [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)]
+        {
             make_own(self.root.as_fd(), name, mode)?;
         }
         for link in &self.plan.image.links {
@@ -108,7 +111,8 @@ impl Builder<'_> {
         }
         let home = self.plan.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).unwrap_or("/root");
         if home.starts_with("/home/") {
-            let home = mount::make_dir(self.root.as_fd(), Path::new(home)).during("make the home directory")?;
+            let home =
+                mount::make_dir(self.root.as_fd(), Path::new(home)).during("make the home directory")?;
             self.give(&home).during("give the home directory to its user")?;
         } else if self.plan.user.uid != 0 && home == "/root" {
             let home = mount::make_dir(self.root.as_fd(), Path::new("/root")).during("open /root")?;
@@ -188,7 +192,10 @@ impl Builder<'_> {
             None => None,
         };
         let paths = writable.as_ref().map(|(upper, work)| (fd_path(upper), fd_path(work)));
-        let parts = Overlay { lower: &lower, upper: paths.as_ref().map(|(upper, work)| (upper.as_path(), work.as_path())) };
+        let parts = Overlay {
+            lower: &lower,
+            upper: paths.as_ref().map(|(upper, work)| (upper.as_path(), work.as_path())),
+        };
         let overlay = mount::overlay(&parts).during(&step)?;
         if self.plan.root == Access::ReadOnly || upper.is_none() {
             mount::make_read_only(overlay.as_fd(), Depth::One).during(&step)?;
@@ -200,9 +207,8 @@ impl Builder<'_> {
     /// The upper and work directory of one overlay, with our own files in it.
     fn upper(&self, number: usize, tree: &Tree) -> Result<(OwnedFd, OwnedFd), Failed> {
         let step = format!("make the writable layer of {}", tree.host.display());
-        let base = mount::make_dir(self.disk.as_fd(), &PathBuf::from(format!("layer{number}"))).during(&step)?;
-        let upper = mount::make_dir(base.as_fd(), Path::new("upper")).during(&step)?;
-        let work = mount::make_dir(base.as_fd(), Path::new("work")).during(&step)?;
+        let upper = mount::make_dir(self.disk.as_fd(), Path::new(&format!("upper{number}"))).during(&step)?;
+        let work = mount::make_dir(self.disk.as_fd(), Path::new(&format!("work{number}"))).during(&step)?;
         if tree.host == Path::new("/etc") {
             for (name, text) in &self.plan.etc {
                 own_file(upper.as_fd(), name, text).during(&format!("write /etc/{name}"))?;
@@ -253,8 +259,10 @@ impl Builder<'_> {
         }
         let probe = Path::new("usr/.airlock-probe");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600)).during("write into the overlay of /usr")?;
-        rustix::fs::unlinkat(&self.root, probe, rustix::fs::AtFlags::empty()).during("write into the overlay of /usr")
+        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600))
+            .during("write into the overlay of /usr")?;
+        rustix::fs::unlinkat(&self.root, probe, rustix::fs::AtFlags::empty())
+            .during("write into the overlay of /usr")
     }
 
     /// The workspace and other paths of the host.
@@ -274,7 +282,8 @@ impl Builder<'_> {
                 Kind::Directory => mount::make_dir(self.root.as_fd(), &bind.target),
                 Kind::File => mount::make_file(self.root.as_fd(), &bind.target),
             };
-            let target = target.during(&format!("{step}: no such place in this image, and it cannot be made"))?;
+            let target =
+                target.during(&format!("{step}: no such place in this image, and it cannot be made"))?;
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
             for socket in &bind.sockets {
                 let hidden = bind.target.join(socket);
@@ -311,7 +320,8 @@ struct Staging {
 impl Staging {
     fn mount() -> Result<Staging, Failed> {
         let tmpfs = mount::tmpfs(&[(c"mode", c"700")]).during("make a staging directory")?;
-        let place = ["/tmp", "/mnt", "/run", "/var"].iter().find_map(|path| open_dir(CWD, Path::new(path)).ok());
+        let place =
+            ["/tmp", "/mnt", "/run", "/var"].iter().find_map(|path| open_dir(CWD, Path::new(path)).ok());
         let place = place.ok_or(io::ErrorKind::NotFound).during("find a place for the staging directory")?;
         mount::attach(tmpfs.as_fd(), place.as_fd()).during("attach the staging directory")?;
         Ok(Staging { directory: tmpfs })
@@ -336,14 +346,16 @@ fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {
     let size = CString::new(bytes.to_string()).during(step)?;
     // One file for every 16 kB, as ext4 does it.
     let files = CString::new((bytes / 16_384).max(1024).to_string()).during(step)?;
-    mount::tmpfs(&[(c"mode", c"755"), (c"size", size.as_c_str()), (c"nr_inodes", files.as_c_str())]).during(step)
+    mount::tmpfs(&[(c"mode", c"755"), (c"size", size.as_c_str()), (c"nr_inodes", files.as_c_str())])
+        .during(step)
 }
 
 /// The same file or directory the keeper checked, opened in this mount namespace.
 fn reopen(bind: &Bind) -> Result<OwnedFd, Failed> {
     let step = format!("open {}", bind.host.display());
     let opened = mount::open_place(CWD, &bind.host).during(&step)?;
-    let (now, then) = (rustix::fs::fstat(&opened).during(&step)?, rustix::fs::fstat(&bind.source).during(&step)?);
+    let (now, then) =
+        (rustix::fs::fstat(&opened).during(&step)?, rustix::fs::fstat(&bind.source).during(&step)?);
     if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it was replaced meanwhile")).during(&step);
     }

@@ -4,8 +4,7 @@ use super::{During, Failed};
 use airlock_engine::Plan;
 use airlock_linux::{
     caps::{self, Cap, CapSet},
-    clone,
-    fd,
+    clone, fd,
     fence::Fence,
     seccomp::{Filter, Nested, Relax},
     spawn,
@@ -28,7 +27,8 @@ impl Seal {
         let relax = Relax { caps: plan.caps, nested: plan.nested, set_id: plan.set_id };
         // Landlock forbids every mount, also those that were asked for.
         let mounts = plan.nested == Nested::Yes || plan.caps.contains(Cap::SYS_ADMIN);
-        let files = streams.iter().filter(|stream| fd::is_file(stream)).map(|stream| stream.try_clone_to_owned());
+        let files =
+            streams.iter().filter(|stream| fd::is_file(stream)).map(|stream| stream.try_clone_to_owned());
         Ok(Seal {
             caps: plan.caps,
             filter: Filter::compile(&relax),
@@ -44,9 +44,14 @@ impl Seal {
         rustix::thread::set_no_new_privs(true).during("give up new privileges")?;
         if let Some(fence) = &self.fence {
             let root = std::fs::File::open("/").during("open the new root")?;
-            let guest = std::fs::File::open(format!("/proc/self/fd/{}", guest.as_raw_fd())).during("open the guest")?;
-            let files: Vec<BorrowedFd<'_>> = self.files.iter().map(AsFd::as_fd).chain([guest.as_fd()]).collect();
-            fence.restrict(root.as_fd(), &files).map_err(io::Error::other).during("raise the second fence")?;
+            let guest = std::fs::File::open(format!("/proc/self/fd/{}", guest.as_raw_fd()))
+                .during("open the guest")?;
+            let files: Vec<BorrowedFd<'_>> =
+                self.files.iter().map(AsFd::as_fd).chain([guest.as_fd()]).collect();
+            fence
+                .restrict(root.as_fd(), &files)
+                .map_err(io::Error::other)
+                .during("raise the second fence")?;
         }
         self.filter.install().during("install the system call filter")
     }
@@ -65,14 +70,16 @@ pub(super) fn become_builder(plan: &Plan) -> io::Result<()> {
 pub(super) fn limit_processes(plan: &Plan) -> Result<(), Failed> {
     let most = Some(plan.bounds.pids.value);
     let limit = rustix::process::Rlimit { current: most, maximum: most };
-    rustix::process::setrlimit(rustix::process::Resource::Nproc, limit).during("limit the number of processes")
+    rustix::process::setrlimit(rustix::process::Resource::Nproc, limit)
+        .during("limit the number of processes")
 }
 
 /// No memory image of a program that crashes: neither in a file nor by a program of the host. Of the host's core
 /// pattern a limit of 0 stops only the file, a limit of 1 stops both (fs/coredump.c).
 pub(super) fn forbid_memory_images() -> Result<(), Failed> {
     let limit = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
-    rustix::process::setrlimit(rustix::process::Resource::Core, limit).during("forbid memory images of crashes")
+    rustix::process::setrlimit(rustix::process::Resource::Core, limit)
+        .during("forbid memory images of crashes")
 }
 
 /// Becomes the guest: descriptor 3 is its link, everything else but the standard streams closes.

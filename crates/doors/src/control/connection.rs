@@ -101,8 +101,9 @@ impl Connection {
                 },
             }
         };
+        let process = self.own.borrow().process;
         if closed == Closed::ByClient
-            && let Some(process) = self.own.borrow().process
+            && let Some(process) = process
         {
             let _ = self.keeper.signal(process, SIGHUP).await;
         }
@@ -168,7 +169,8 @@ impl Connection {
                 say(&self.replies, &Reply::Started { pid: program.pid }).await;
                 self.follows = true;
                 self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
-                let (replies, finished, own) = (self.replies.clone(), self.finished.clone(), self.own.clone());
+                let (replies, finished, own) =
+                    (self.replies.clone(), self.finished.clone(), self.own.clone());
                 self.tasks.spawn_local(async move {
                     follow_program(program, &replies).await;
                     own.borrow_mut().process = None;

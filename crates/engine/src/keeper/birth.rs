@@ -26,10 +26,7 @@ use std::{
     path::Path,
     rc::Rc,
 };
-use tokio::{
-    io::Interest,
-    sync::mpsc,
-};
+use tokio::{io::Interest, sync::mpsc};
 
 /// A sandbox that stands, with no program in it yet.
 pub struct Born {
@@ -58,13 +55,17 @@ pub fn build(
     guest: &[u8],
     passed: &[OwnedFd],
 ) -> Result<Born, Refusal> {
-    let spec = sandbox.spec().map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
-    install_guest(&plan::guest_file(sandbox, guest), guest)
-        .map_err(|err| plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None))?;
+    let spec = sandbox
+        .spec()
+        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    install_guest(&plan::guest_file(sandbox, guest), guest).map_err(|err| {
+        plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
+    })?;
     let plan = plan::check(&spec, sandbox, Caller::current(), guest)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
-    prepare_disk(&plan.disk, base)
-        .map_err(|err| plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None))?;
+    prepare_disk(&plan.disk, base).map_err(|err| {
+        plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
+    })?;
     let (group, mut limits) = confine(&plan, sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     limits.extend(other_limits(&plan, bounded.as_ref()));
@@ -89,7 +90,8 @@ impl Born {
     /// Sets everything in motion but the program itself. Needs a runtime.
     pub fn wake(self, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> io::Result<Awake> {
         self.launched.set_nonblocking()?;
-        let link = Rc::new(watched(self.launched.link.try_clone()?, Interest::READABLE | Interest::WRITABLE)?);
+        let link =
+            Rc::new(watched(self.launched.link.try_clone()?, Interest::READABLE | Interest::WRITABLE)?);
         let init = watched(self.launched.init.pidfd.try_clone()?, Interest::READABLE)?;
         let (guest, queue) = mpsc::channel(64);
         let (orders, received) = mpsc::channel(4);
@@ -170,12 +172,29 @@ fn state(
     }
 }
 
-/// The guest lies in the state directory as a file nobody writes to; it is compared with the one in this binary at
-/// every start, so that a changed one is never executed.
+/// The guest lies in the state directory as a file nobody writes to. It is compared with the one in this binary when
+/// it is installed and whenever its inode or change time is not the one noted then, so that a changed one is never
+/// executed; comparing it at every start would cost a millisecond.
 fn install_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
-    if fs::read(path).is_ok_and(|there| there == guest) {
+    let noted = path.with_extension("checked");
+    if identity(path).is_ok_and(|identity| fs::read_to_string(&noted).is_ok_and(|noted| noted == identity)) {
         return Ok(());
     }
+    if !fs::read(path).is_ok_and(|there| there == guest) {
+        place_guest(path, guest)?;
+    }
+    let temporary = path.with_extension(format!("checked-{}", std::process::id()));
+    fs::write(&temporary, identity(path)?)?;
+    fs::rename(&temporary, &noted)
+}
+
+/// What no write to a file leaves as it was.
+fn identity(path: &Path) -> io::Result<String> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok(format!("{} {} {} {} {:o}", stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec, stat.st_mode))
+}
+
+fn place_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     let temporary = folder.join(format!(".guest-{}", std::process::id()));
@@ -198,8 +217,9 @@ fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
 
 /// Control groups: what was asked for must hold, the defaults where this host can.
 fn confine(plan: &Plan, sandbox: &Sandbox) -> Result<(Option<Group>, Vec<Enforced>), Refusal> {
-    let layout = cgroup::layout()
-        .map_err(|err| plan::refusal(5, "the control groups of this host cannot be read", Some(&err.to_string()), None))?;
+    let layout = cgroup::layout().map_err(|err| {
+        plan::refusal(5, "the control groups of this host cannot be read", Some(&err.to_string()), None)
+    })?;
     let bounds = &plan.bounds;
     let can = |controller| layout.can(controller).is_ok();
     let limits = cgroup::Limits {
@@ -216,8 +236,18 @@ fn confine(plan: &Plan, sandbox: &Sandbox) -> Result<(Option<Group>, Vec<Enforce
     let memory_by = if limits.memory.is_some() { by(Controller::Memory) } else { By::Nothing };
     let pids_by = if limits.pids.is_some() { by(Controller::Pids) } else { By::Rlimit };
     let mut enforced = vec![
-        Enforced { limit: Limit::Memory, value: bounds.memory.value, requested: bounds.memory.requested, by: memory_by },
-        Enforced { limit: Limit::Pids, value: bounds.pids.value, requested: bounds.pids.requested, by: pids_by },
+        Enforced {
+            limit: Limit::Memory,
+            value: bounds.memory.value,
+            requested: bounds.memory.requested,
+            by: memory_by,
+        },
+        Enforced {
+            limit: Limit::Pids,
+            value: bounds.pids.value,
+            requested: bounds.pids.requested,
+            by: pids_by,
+        },
     ];
     if let Some(value) = bounds.cpu_millis {
         enforced.push(Enforced { limit: Limit::Cpu, value, requested: true, by: by(Controller::Cpu) });
@@ -230,12 +260,21 @@ fn make_group(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Re
     if *limits == cgroup::Limits::default() {
         return Ok(None);
     }
-    let id = sandbox.id().as_str();
-    let places = Group::places(layout, id, limits, &[]).map_err(|err| refuse_limit(&err))?;
-    sandbox
-        .note_groups(&places)
-        .map_err(|err| plan::refusal(125, "could not write down the sandbox's control groups", Some(&plan::chain(&err)), None))?;
-    Group::create(layout, id, limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+    note_groups(layout, sandbox, limits)?;
+    Group::create(layout, sandbox.id().as_str(), limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+}
+
+/// Writes the groups down before they exist, so that they can be cleared whenever this process is killed.
+fn note_groups(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Result<(), Refusal> {
+    let paths =
+        Group::paths_for(layout, sandbox.id().as_str(), limits, &[]).map_err(|err| refuse_limit(&err))?;
+    let noted = sandbox.state().and_then(|mut state| {
+        state.cgroups = paths.iter().map(|path| path.display().to_string()).collect();
+        sandbox.write_state(&state)
+    });
+    noted.map_err(|err| {
+        plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
+    })
 }
 
 fn refuse_limit(err: &cgroup::Error) -> Refusal {
@@ -247,7 +286,11 @@ fn refuse_limit(err: &cgroup::Error) -> Refusal {
 }
 
 /// A disk of bounded size, as host root.
-fn bounded_disk(plan: &Plan, sandbox: &Sandbox, base: Option<(u32, u32)>) -> Result<Option<Limited>, Refusal> {
+fn bounded_disk(
+    plan: &Plan,
+    sandbox: &Sandbox,
+    base: Option<(u32, u32)>,
+) -> Result<Option<Limited>, Refusal> {
     let Some(wanted) = plan.bounds.disk.filter(|disk| disk.by == DiskBy::Kernel) else { return Ok(None) };
     let templates = sandbox.store().host().join("disks");
     let failed = |why: String, fix: Option<String>| {
@@ -258,8 +301,14 @@ fn bounded_disk(plan: &Plan, sandbox: &Sandbox, base: Option<(u32, u32)>) -> Res
         .map_err(|err| failed(plan::chain(&err), err.fix()))?;
     if let Some((user, group)) = base {
         let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
-        rustix::fs::chownat(&limited.mount, "", Some(owner.0), Some(owner.1), rustix::fs::AtFlags::EMPTY_PATH)
-            .map_err(|err| failed(err.to_string(), None))?;
+        rustix::fs::chownat(
+            &limited.mount,
+            "",
+            Some(owner.0),
+            Some(owner.1),
+            rustix::fs::AtFlags::EMPTY_PATH,
+        )
+        .map_err(|err| failed(err.to_string(), None))?;
     }
     Ok(Some(limited))
 }
@@ -282,7 +331,12 @@ fn other_limits(plan: &Plan, bounded: Option<&Limited>) -> Vec<Enforced> {
         limits.push(own(Limit::Disk, wanted.bytes, true, by));
     }
     if let Some(timeout) = bounds.timeout {
-        limits.push(own(Limit::Timeout, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), true, By::Keeper));
+        limits.push(own(
+            Limit::Timeout,
+            u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            true,
+            By::Keeper,
+        ));
     }
     limits
 }
@@ -290,7 +344,9 @@ fn other_limits(plan: &Plan, bounded: Option<&Limited>) -> Vec<Enforced> {
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
     let _ = keeper.clear().await;
-    if let Ok(exit) = outcome {
+    if let Ok(exit) = outcome
+        && keeper.stays()
+    {
         keeper.update(|state| {
             state.status = Status::Stopped;
             state.exit = Some(exit.clone());

@@ -90,7 +90,7 @@ impl Inner {
 }
 
 /// Gives each whole line (or piece of an overlong one) to `each`; returns what is left.
-fn cut_lines<'a>(mut bytes: &'a [u8], mut each: impl FnMut(&[u8])) -> &'a [u8] {
+fn cut_lines(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> &[u8] {
     loop {
         let end = match bytes.iter().position(|byte| *byte == b'\n') {
             Some(newline) if newline < LONGEST_LINE => newline + 1,
@@ -117,7 +117,10 @@ mod tests {
 
     fn texts(path: &Path) -> Vec<(Output, String)> {
         let text = fs::read_to_string(path).unwrap();
-        text.lines().map(|line| serde_json::from_str::<Record>(line).unwrap()).map(|r| (r.stream, r.text)).collect()
+        text.lines()
+            .map(|line| serde_json::from_str::<Record>(line).unwrap())
+            .map(|r| (r.stream, r.text))
+            .collect()
     }
 
     #[test]
@@ -143,7 +146,8 @@ mod tests {
         for _ in 0..1_000 {
             log.write(Output::Stdout, &line);
         }
-        let size: u64 = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        let size: u64 =
+            fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
         assert!(size <= LOG_BYTES, "{size}");
         assert!(size > LOG_BYTES / 4, "{size}");
     }

@@ -74,14 +74,9 @@ pub struct Keeper {
 #[derive(Debug)]
 enum Order {
     /// End it: this signal, and after the grace SIGKILL.
-    End {
-        signal: i32,
-        grace: Duration,
-    },
+    End { signal: i32, grace: Duration },
     /// End it and start it anew.
-    Restart {
-        grace: Duration,
-    },
+    Restart { grace: Duration },
 }
 
 /// Tasks of one sandbox; they die with it.
@@ -94,7 +89,12 @@ impl Keeper {
     }
 
     /// Starts a further program.
-    pub async fn exec(&self, exec: Exec, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<program::Program, Refusal> {
+    pub async fn exec(
+        &self,
+        exec: Exec,
+        passed: Vec<OwnedFd>,
+        tasks: &mut Tasks,
+    ) -> Result<program::Program, Refusal> {
         if self.state.borrow().status == Status::Paused {
             return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
         }
@@ -104,7 +104,7 @@ impl Keeper {
             env.push(format!("{name}={value}"));
         }
         let user = match &exec.user {
-            Some(user) => plan::find_user(user, &self.etc)?,
+            Some(user) => plan::find_user(user, &self.etc)?.0,
             None => self.user.clone(),
         };
         let workdir = match exec.workdir {
@@ -147,7 +147,12 @@ impl Keeper {
     pub async fn restart(&self, grace: Duration) -> Result<(), Refusal> {
         if self.spec.stdio.passed() > 0 {
             let why = "its streams belong to the command that started it";
-            return Err(plan::refusal(125, "this program cannot be started anew", Some(why), Some("run it with -d")));
+            return Err(plan::refusal(
+                125,
+                "this program cannot be started anew",
+                Some(why),
+                Some("run it with -d"),
+            ));
         }
         self.thaw_if_frozen().await;
         self.orders.send(Order::Restart { grace }).await.map_err(|_| gone())
@@ -205,7 +210,10 @@ fn gone() -> Refusal {
 }
 
 /// Has the runtime watch a descriptor, which must never wait.
-#[expect(deprecated, reason = "the danger is a type whose descriptor changes under the runtime; an OwnedFd's does not")]
+#[expect(
+    deprecated,
+    reason = "the danger is a type whose descriptor changes under the runtime; an OwnedFd's does not"
+)]
 pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, interest)
 }

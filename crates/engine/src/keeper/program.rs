@@ -72,6 +72,7 @@ pub enum Event {
 pub(super) struct Table {
     last: Cell<u32>,
     running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
+    alone: Cell<bool>,
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
 
@@ -103,12 +104,15 @@ impl Keeper {
             terminal,
             nofile: Some(self.bounds.nofile.value),
         };
+        self.programs.alone.set(false);
         self.tell(ToGuest::Start(start), streams.theirs).await?;
         match events.recv().await {
             Some(Event::Started { pid }) => {
                 Ok(Program { process, pid, terminal: streams.terminal, events, written: streams.written })
             }
-            Some(Event::NotStarted { step, errno }) => Err(not_started(&command, &wanted.workdir, step, errno)),
+            Some(Event::NotStarted { step, errno }) => {
+                Err(not_started(&command, &wanted.workdir, step, errno))
+            }
             _ => Err(super::gone()),
         }
     }
@@ -122,7 +126,8 @@ impl Keeper {
                 self.programs.forget(process);
             }
             FromGuest::Stopped { process, signal } => self.programs.pass(process, Event::Stopped { signal }),
-            FromGuest::Ended { process, end } => {
+            FromGuest::Ended { process, end, alone } => {
+                self.programs.alone.set(alone);
                 self.programs.pass(process, Event::Ended(end));
                 self.programs.forget(process);
             }
@@ -136,6 +141,9 @@ impl Keeper {
 
     /// Kills everything in the sandbox but PID 1.
     pub(super) async fn clear(&self) -> Result<(), Refusal> {
+        if self.programs.alone.get() && self.programs.running.borrow().is_empty() {
+            return Ok(());
+        }
         let (done, cleared) = tokio::sync::oneshot::channel();
         self.programs.cleared.replace(Some(done));
         self.tell(ToGuest::Clear, Vec::new()).await?;

@@ -14,10 +14,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::{
-    io::Interest,
-    sync::watch,
-};
+use tokio::{io::Interest, sync::watch};
 
 /// The streams of one program.
 pub(super) struct Streams {
@@ -57,7 +54,8 @@ pub(super) fn open(
         let descriptor = match stream {
             Stream::Null => null().map_err(failed("an empty stream"))?,
             Stream::Passed => {
-                let given = passed.next().ok_or_else(|| plan::refusal(125, "a stream is missing", None, None))?;
+                let given =
+                    passed.next().ok_or_else(|| plan::refusal(125, "a stream is missing", None, None))?;
                 check(keeper, &given)?;
                 given
             }
@@ -142,7 +140,8 @@ fn pump(read: OwnedFd, output: Output, log: Rc<Log>, tasks: &mut Tasks) -> watch
         let Ok(read) = watched(read, Interest::READABLE) else { return };
         let mut bytes = vec![0u8; 64 * 1024];
         loop {
-            let count = read.async_io(Interest::READABLE, |read| Ok(rustix::io::read(read, &mut bytes)?)).await;
+            let count =
+                read.async_io(Interest::READABLE, |read| Ok(rustix::io::read(read, &mut bytes)?)).await;
             match count {
                 Ok(0) | Err(_) => break,
                 Ok(count) => log.write(output, bytes.get(..count).unwrap_or_default()),
@@ -160,7 +159,8 @@ fn make_terminal(
     tasks: &mut Tasks,
     written: &mut Written,
 ) -> Result<(Rc<Terminal>, OwnedFd), Refusal> {
-    let failed = |err: io::Error| plan::refusal(125, "could not make a terminal", Some(&err.to_string()), None);
+    let failed =
+        |err: io::Error| plan::refusal(125, "could not make a terminal", Some(&err.to_string()), None);
     let Some(terminals) = &keeper.launched.terminals else {
         return Err(plan::refusal(125, "this sandbox has no terminals", None, None));
     };

@@ -9,11 +9,16 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
+/// Most bytes kept for the first viewer.
+const EARLY: usize = 256 * 1024;
+
 /// The keeper's end of a terminal.
 #[derive(Debug)]
 pub struct Terminal {
     master: AsyncFd<OwnedFd>,
     viewers: RefCell<Vec<mpsc::Sender<Vec<u8>>>>,
+    /// What was shown before anybody watched: a program may write before its client knows that it runs.
+    early: RefCell<Option<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -24,7 +29,8 @@ impl Terminal {
         tasks: &mut Tasks,
     ) -> io::Result<(Rc<Terminal>, watch::Receiver<()>)> {
         let master = watched(master, Interest::READABLE | Interest::WRITABLE)?;
-        let terminal = Rc::new(Terminal { master, viewers: RefCell::default() });
+        let terminal =
+            Rc::new(Terminal { master, viewers: RefCell::default(), early: RefCell::new(Some(Vec::new())) });
         let (alive, done) = watch::channel(());
         let read = terminal.clone();
         tasks.spawn_local(async move {
@@ -36,9 +42,13 @@ impl Terminal {
         Ok((terminal, done))
     }
 
-    /// What the terminal shows from now on. A viewer slower than its queue holds the terminal back.
+    /// What the terminal shows from now on; the first viewer is also given what it showed before. A viewer slower than its queue holds the terminal back.
     pub fn watch(&self) -> mpsc::Receiver<Vec<u8>> {
         let (sender, receiver) = mpsc::channel(16);
+        if let Some(early) = self.early.take().filter(|early| !early.is_empty()) {
+            // The queue is new and has room.
+            let _ = sender.try_send(early);
+        }
         self.viewers.borrow_mut().push(sender);
         receiver
     }
@@ -47,7 +57,10 @@ impl Terminal {
     pub async fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let count = self.master.async_io(Interest::WRITABLE, |master| Ok(rustix::io::write(master, rest)?)).await?;
+            let count = self
+                .master
+                .async_io(Interest::WRITABLE, |master| Ok(rustix::io::write(master, rest)?))
+                .await?;
             rest = rest.get(count..).unwrap_or_default();
         }
         Ok(())
@@ -61,10 +74,17 @@ impl Terminal {
     async fn read(&self, log: &Log) {
         let mut bytes = vec![0u8; 32 * 1024];
         loop {
-            let count = self.master.async_io(Interest::READABLE, |master| Ok(rustix::io::read(master, &mut bytes)?)).await;
+            let count = self
+                .master
+                .async_io(Interest::READABLE, |master| Ok(rustix::io::read(master, &mut bytes)?))
+                .await;
             let Ok(count @ 1..) = count else { return };
             let piece = bytes.get(..count).unwrap_or_default();
             log.write(Output::Terminal, piece);
+            if let Some(early) = self.early.borrow_mut().as_mut() {
+                let room = EARLY.saturating_sub(early.len());
+                early.extend_from_slice(piece.get(..count.min(room)).unwrap_or_default());
+            }
             let viewers = self.viewers.borrow().clone();
             for viewer in viewers {
                 let _ = viewer.send(piece.to_vec()).await;

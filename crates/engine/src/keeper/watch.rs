@@ -94,8 +94,10 @@ fn measure(directory: &Path) -> io::Result<disk::Usage> {
     let mut sum = disk::Usage::default();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let is_layer = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"layer"));
-        let part = disk::usage(&if is_layer { path.join("upper") } else { path })?;
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"work")) {
+            continue;
+        }
+        let part = disk::usage(&path)?;
         sum.bytes = sum.bytes.saturating_add(part.bytes);
         sum.inodes = sum.inodes.saturating_add(part.inodes);
         sum.unread = sum.unread.saturating_add(part.unread);

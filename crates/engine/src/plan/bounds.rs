@@ -55,17 +55,32 @@ pub fn resolve(limits: &Limits, caller: &Caller) -> Result<Bounds, Refusal> {
         return Err(too_small("--disk", LEAST_DISK));
     }
     if [limits.pids, limits.nofile, limits.cpu_millis].contains(&Some(0)) || limits.timeout_ms == Some(0) {
-        return Err(refusal(125, "a limit of 0 leaves nothing to run with", None, Some("leave the flag out")));
+        return Err(refusal(
+            125,
+            "a limit of 0 leaves nothing to run with",
+            None,
+            Some("leave the flag out"),
+        ));
     }
     if let Some(Disk { by: DiskBy::Kernel, bytes }) = limits.disk
         && !caller.is_root()
     {
         let size = size::show(bytes);
         let why = "only host root may bound a disk in the kernel";
-        let fix = format!("--disk {size},tmpfs (counts as memory, gone at stop) or --disk {size},watched (the keeper looks several times a second)");
-        return Err(refusal(125, "this disk limit cannot be enforced for an ordinary user", Some(why), Some(&fix)));
+        let fix = format!(
+            "--disk {size},tmpfs (counts as memory, gone at stop) or --disk {size},watched (the keeper looks several times a second)"
+        );
+        return Err(refusal(
+            125,
+            "this disk limit cannot be enforced for an ordinary user",
+            Some(why),
+            Some(&fix),
+        ));
     }
-    let bound = |asked: Option<u64>, default: u64| Bound { value: asked.unwrap_or(default), requested: asked.is_some() };
+    let bound = |asked: Option<u64>, default: u64| Bound {
+        value: asked.unwrap_or(default),
+        requested: asked.is_some(),
+    };
     Ok(Bounds {
         memory: bound(limits.memory, default_memory(host_memory())),
         cpu_millis: limits.cpu_millis,

@@ -32,7 +32,8 @@ impl Caller {
     pub fn current() -> Caller {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        let groups = rustix::process::getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();
+        let groups =
+            rustix::process::getgroups().unwrap_or_default().into_iter().map(|gid| gid.as_raw()).collect();
         let (mut user_ranges, mut group_ranges) = (Vec::new(), Vec::new());
         if uid != 0 && map_programs_exist() {
             let name = name_of(uid).unwrap_or_default();
@@ -119,7 +120,9 @@ fn around(inside: u32, own: u32, ranges: &[(u32, u32)]) -> Vec<Extent> {
 
 fn map_programs_exist() -> bool {
     let found = |name: &str| {
-        ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists())
+        ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"]
+            .iter()
+            .any(|dir| Path::new(dir).join(name).exists())
     };
     found("newuidmap") && found("newgidmap")
 }

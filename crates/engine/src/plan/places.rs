@@ -51,7 +51,8 @@ pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Ref
     let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
     let mut binds = Vec::new();
     if let Some((path, access)) = workspace {
-        let mount = Mount { source: path.clone(), target: path.clone(), read_only: access == Access::ReadOnly };
+        let mount =
+            Mount { source: path.clone(), target: path.clone(), read_only: access == Access::ReadOnly };
         binds.push(bind(&mount, &refused, "workspace")?);
     }
     for mount in &spec.mounts {
@@ -81,7 +82,6 @@ struct Refused {
 }
 
 fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
-    check_target(&mount.target)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let source = rustix::fs::openat(CWD, &mount.source, flags, Mode::empty()).map_err(|err| {
         let why = std::io::Error::from(err).to_string();
@@ -95,6 +95,7 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         };
         return Err(refusal(125, &format!("{} cannot be a {what}", host.display()), Some(&why), Some(fix)));
     }
+    check_target(&mount.target)?;
     let stat = rustix::fs::fstat(&source).map_err(|err| {
         refusal(125, &format!("{} cannot be read", host.display()), Some(&err.to_string()), None)
     })?;
@@ -111,7 +112,15 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         Kind::Directory => sockets_below(&source, &host)?,
         Kind::File => Vec::new(),
     };
-    Ok(Bind { source, host, target: mount.target.clone(), access, kind, owner: (stat.st_uid, stat.st_gid), sockets })
+    Ok(Bind {
+        source,
+        host,
+        target: mount.target.clone(),
+        access,
+        kind,
+        owner: (stat.st_uid, stat.st_gid),
+        sockets,
+    })
 }
 
 fn real_path(source: &OwnedFd, asked: &Path) -> Result<PathBuf, Refusal> {
@@ -149,7 +158,8 @@ fn homes(caller: &Caller) -> Vec<PathBuf> {
         let is_home = (uid == 0 || uid >= 1000 || uid == caller.uid) && home.len() > 1;
         is_home.then(|| fs::canonicalize(home).unwrap_or_else(|_| home.into()))
     };
-    let mut homes: Vec<PathBuf> = passwd.lines().filter_map(person).filter(|home| home != Path::new("/nonexistent")).collect();
+    let mut homes: Vec<PathBuf> =
+        passwd.lines().filter_map(person).filter(|home| home != Path::new("/nonexistent")).collect();
     homes.push(PathBuf::from("/root"));
     homes
 }
@@ -199,7 +209,12 @@ fn sockets_below(directory: &OwnedFd, host: &Path) -> Result<Vec<PathBuf>, Refus
         if seen > MOST_ENTRIES {
             let what = format!("{} cannot be searched for sockets", host.display());
             let why = format!("it holds more than {MOST_ENTRIES} entries");
-            return Err(refusal(125, &what, Some(&why), Some("use --workspace none and mount what the program needs")));
+            return Err(refusal(
+                125,
+                &what,
+                Some(&why),
+                Some("use --workspace none and mount what the program needs"),
+            ));
         }
     }
     Ok(found)
@@ -225,7 +240,9 @@ mod tests {
     #[test]
     fn system_directories_homes_and_our_own_files_are_refused() {
         let refused = refused();
-        for bad in ["/", "/etc", "/usr/lib", "/home", "/home/ann", "/home/ann/.airlock/sandboxes", "/var", "/tmp"] {
+        for bad in
+            ["/", "/etc", "/usr/lib", "/home", "/home/ann", "/home/ann/.airlock/sandboxes", "/var", "/tmp"]
+        {
             assert!(refused.why(Path::new(bad)).is_some(), "{bad}");
         }
     }

@@ -5,7 +5,7 @@ use airlock_protocol::{
     SandboxId,
     state::{Cause, Exit, State, Status},
 };
-use std::io;
+use std::{io, path::PathBuf};
 
 /// One sandbox as a list shows it.
 #[derive(Debug, Clone)]
@@ -148,11 +148,12 @@ impl Sandbox {
             Err(Error::Unreadable { .. }) => self.rebuilt_state()?,
             Err(err) => return Err(err),
         };
-        state.cgroups = self.clear_groups(&state);
+        clear_leftovers(&state);
         state.status = Status::Crashed;
         state.exit = Some(Exit { code: 137, cause: Cause::KeeperDied, at: now() });
         state.keeper_pid = None;
         state.init_pid = None;
+        state.cgroups.clear();
         self.write_state(&state)?;
         Ok(state)
     }
@@ -177,6 +178,15 @@ impl Entry {
 
     fn begins_with(&self, selector: &str) -> bool {
         self.state.name.as_str().starts_with(selector) || self.state.id.as_str().starts_with(selector)
+    }
+}
+
+/// Removes the control groups of a sandbox whose keeper died. The kernel kills its processes with the keeper; a group
+/// that still holds a dying one is left to the next repair.
+fn clear_leftovers(state: &State) {
+    let paths: Vec<PathBuf> = state.cgroups.iter().map(PathBuf::from).collect();
+    if let Err(err) = airlock_linux::cgroup::remove_leftovers(&paths) {
+        eprintln!("airlock: control groups of {} are left behind: {err}", state.id);
     }
 }
 

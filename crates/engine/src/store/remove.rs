@@ -48,9 +48,6 @@ impl Sandbox {
     /// The lock is held to the end, so nothing can start it meanwhile. What cannot be deleted stays out of sight
     /// under `sandboxes/.gone-<id>` for the next [`super::Store::sweep`].
     pub fn remove(self, lock: Lock) -> Result<(), Error> {
-        if let Ok(state) = self.state() {
-            self.clear_groups(&state);
-        }
         let removed = self.retire().and_then(Gone::delete);
         drop(lock);
         removed

@@ -1,7 +1,6 @@
 //! One sandbox's folder: its files, its lock and the way to its keeper.
 
 use super::{Error, Store, failed};
-use airlock_linux::cgroup;
 use airlock_protocol::{SandboxId, spec::Spec, state::State};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock},
@@ -102,29 +101,6 @@ impl Sandbox {
         file.sync_all().map_err(failed("sync", &self.folder.join("state.json")))?;
         let folder = File::open(&self.folder).map_err(failed("open", &self.folder))?;
         folder.sync_all().map_err(failed("sync", &self.folder))
-    }
-
-    /// Writes down where the keeper is about to make control groups: a keeper that dies before it has written its first
-    /// state leaves them.
-    pub fn note_groups(&self, paths: &[PathBuf]) -> Result<(), Error> {
-        let text: Vec<&str> = paths.iter().filter_map(|path| path.to_str()).collect();
-        let file = self.groups();
-        std::fs::write(&file, text.join("\n")).map_err(failed("write", &file))
-    }
-
-    /// Removes the control groups of a sandbox whose keeper is gone, with whatever still runs in them; gives those that
-    /// could not be removed.
-    pub(super) fn clear_groups(&self, state: &State) -> Vec<String> {
-        let noted = std::fs::read_to_string(self.groups()).unwrap_or_default();
-        let mut paths: Vec<&str> = state.cgroups.iter().map(String::as_str).chain(noted.lines()).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        let is_left = |path: &&str| cgroup::remove_leftovers(&[PathBuf::from(path)]).is_err() && Path::new(path).exists();
-        paths.into_iter().filter(is_left).map(str::to_owned).collect()
-    }
-
-    fn groups(&self) -> PathBuf {
-        self.folder().join("groups")
     }
 
     /// Takes the lock, or `None` if a keeper (or somebody else) holds it.

@@ -127,20 +127,6 @@ struct Held {
 }
 
 impl Group {
-    /// Where [`Group::create`] would make directories, and where a freezer may come to be: to be written down before, so that
-    /// whoever finds the keeper dead can clear them with [`super::remove_leftovers`].
-    ///
-    /// # Errors
-    /// As [`Group::create`].
-    pub fn places(layout: &Layout, id: &str, limits: &Limits, wanted: &[Controller]) -> Result<Vec<PathBuf>, Error> {
-        if !is_name(id) {
-            return Err(Error::Name { id: id.to_owned() });
-        }
-        let placed = by_place(layout, &needed(limits, wanted))?;
-        let paths = placed.into_iter().map(|(_, place, _)| path_in(place, id));
-        Ok(paths.chain(freezer_path(layout, id)).collect())
-    }
-
     /// Makes the groups for all controllers that `limits` need and those `wanted` besides, and sets the limits. Nothing stays
     /// behind on failure.
     ///
@@ -169,6 +155,21 @@ impl Group {
         }
         group.paths.extend(group.held.iter().map(|held| held.path.clone()));
         Ok(group)
+    }
+
+    /// The directories that [`Group::create`] would make: written down first, they can be cleared whatever happens.
+    ///
+    /// # Errors
+    /// As [`Group::create`].
+    pub fn paths_for(
+        layout: &Layout,
+        id: &str,
+        limits: &Limits,
+        wanted: &[Controller],
+    ) -> Result<Vec<PathBuf>, Error> {
+        let placed = by_place(layout, &needed(limits, wanted))?;
+        let made = placed.iter().map(|(_, place, _)| path_in(place, id));
+        Ok(freezer_path(layout, id).into_iter().chain(made).collect())
     }
 
     /// Every directory that exists or may come to exist for this sandbox, for [`super::remove_leftovers`].
