@@ -87,6 +87,8 @@ impl Cap {
     pub const SYS_ADMIN: Cap = Cap(21);
     /// `CAP_SYS_NICE`
     pub const SYS_NICE: Cap = Cap(23);
+    /// Giving files capabilities.
+    pub const SETFCAP: Cap = Cap(31);
 
     /// The name as in capabilities(7), with `CAP_`.
     #[must_use]

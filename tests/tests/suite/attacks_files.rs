@@ -333,6 +333,34 @@ for mode in (0o4755, 0o2755, 0o6755):
 }
 
 #[test]
+fn capabilities_given_to_files_of_the_workspace_do_not_count_on_the_host() {
+    let world = World::new();
+    fs::copy("/bin/true", world.work().join("program")).expect("a program");
+    // Version 2 of the attribute: CAP_SETUID, permitted and effective.
+    let probe = r#"
+value = struct.pack("<IIIII", 0x02000001, 1 << 7, 0, 0, 0)
+say(tried(lambda: os.setxattr("program", "security.capability", value)))
+say(tried(lambda: os.setxattr("/tmp/own", "security.capability", value)) if not open("/tmp/own", "w").close() else "")
+"#;
+    let on_host = "say(os.getxattr('program', 'security.capability').hex() if 'security.capability' in os.listxattr('program') else 'none')";
+
+    for flags in [vec![], vec!["--nested"]] {
+        inside(&world, flags, probe);
+        // Version 3 names the root of a user namespace: it counts only where that is root.
+        let left = outside(&world, on_host);
+        let root = left.trim_end().get(40..48).unwrap_or("00000000").to_owned();
+        assert!(left == "none\n" || root != "00000000", "a file of the host has {left}");
+    }
+    if who() == Who::Root {
+        let refused = world.airlock(["run", "--cap-add", "SETFCAP", "--", "true"]).run().failed(125);
+        assert!(refused.contains("belongs to root") && refused.contains("fix:"), "{refused}");
+        let without = world.sh(["--workspace", "none"], "grep CapEff /proc/self/status | cut -f2").run().succeeded();
+        assert_eq!(without, "00000000a00405fb\n");
+        assert!(outside(&world, &format!("{probe}\n{on_host}")).contains("done"), "the probe cannot fail");
+    }
+}
+
+#[test]
 fn set_id_programs_give_nothing() {
     if who() == Who::Single {
         return not_applicable("a single id has no second user inside");

@@ -11,7 +11,7 @@ pub mod places;
 use crate::store::Sandbox;
 use airlock_images::host::{self, HostImage, View};
 use airlock_linux::{
-    caps::CapSet,
+    caps::{Cap, CapSet},
     idmap::IdMap,
     mount::Access,
     seccomp::{Nested, SetId},
@@ -81,9 +81,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
     let (user, home) = find_user(&spec.user, &etc)?;
     let ids = ids::map(&caller, sandbox.id(), &user)?;
     let binds = places::binds(spec, &caller, store.home())?;
-    let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop).map_err(|err| {
-        refusal(125, "these capabilities cannot be given", Some(&chain(&err)), Some(err.fix()))
-    })?;
+    let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
         disk: sandbox.disk(),
@@ -105,6 +103,23 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
         set_id: if writable { SetId::Refused } else { SetId::Allowed },
         root: if spec.read_only { Access::ReadOnly } else { Access::ReadWrite },
     })
+}
+
+/// The capabilities inside. Where host root shows a writable directory of its own, capabilities that a program gives to
+/// files there would count on the host too: the id map makes root inside the owner, and seccomp cannot see attributes.
+fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<CapSet, Refusal> {
+    let what = "these capabilities cannot be given";
+    let set = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
+        .map_err(|err| refusal(125, what, Some(&chain(&err)), Some(err.fix())))?;
+    let counts_outside = |bind: &&places::Bind| bind.access == Access::ReadWrite && bind.owner.0 == 0;
+    let Some(bind) = binds.iter().find(counts_outside).filter(|_| caller.is_root()) else { return Ok(set) };
+    let is_asked = |name: &String| CapSet::parse(name).is_ok_and(|cap| cap == Cap::SETFCAP);
+    if spec.cap_add.iter().any(is_asked) {
+        let why = format!("files in {}, which belongs to root, would have them on this host too", bind.host.display());
+        let fix = "show it read-only (--workspace ro, SRC:DST:ro), or give the directory to a user";
+        return Err(refusal(125, what, Some(&why), Some(fix)));
+    }
+    Ok(set.without(Cap::SETFCAP))
 }
 
 /// Where this build's guest program lies in the state directory; other builds have theirs beside it.
