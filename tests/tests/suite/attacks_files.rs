@@ -354,7 +354,8 @@ say(tried(lambda: os.setxattr("/tmp/own", "security.capability", value)) if not 
     if who() == Who::Root {
         let refused = world.airlock(["run", "--cap-add", "SETFCAP", "--", "true"]).run().failed(125);
         assert!(refused.contains("belongs to root") && refused.contains("fix:"), "{refused}");
-        let without = world.sh(["--workspace", "none"], "grep CapEff /proc/self/status | cut -f2").run().succeeded();
+        let without =
+            world.sh(["--workspace", "none"], "grep CapEff /proc/self/status | cut -f2").run().succeeded();
         assert_eq!(without, "00000000a00405fb\n");
         assert!(outside(&world, &format!("{probe}\n{on_host}")).contains("done"), "the probe cannot fail");
     }

@@ -154,6 +154,32 @@ except OSError: pass
 }
 
 #[test]
+fn a_workspace_that_another_sandbox_made_a_link_is_refused() {
+    let world = World::new();
+    let victim = Victim::new(&world);
+    let inner = world.work().join("inner");
+    fs::create_dir(&inner).expect("a directory");
+    world.airlock(["run", "--keep", "--name", "inner", "--", "true"]).dir(&inner).run().succeeded();
+    let plant = format!("rmdir inner && ln -s {} inner", victim.path.display());
+    world.sh([], &plant).run().succeeded();
+
+    let refused = world.airlock(["start", "inner"]).run().failed(125);
+
+    assert!(refused.contains("symbolic link") && refused.contains("fix:"), "{refused}");
+    victim.assert_untouched();
+}
+
+#[test]
+fn a_link_that_the_caller_names_is_followed_once() {
+    let world = World::new();
+    let target = world.aside("target");
+    fs::write(target.join("file"), "shown").expect("a file");
+    std::os::unix::fs::symlink(&target, world.work().join("link")).expect("a link");
+
+    assert_eq!(world.sh(["--mount", "link:/data:ro"], "cat /data/file").run().succeeded(), "shown");
+}
+
+#[test]
 fn files_and_pipes_in_place_of_directories_are_survived() {
     for make in
         ["open(place, 'w').write('x')", "os.mkfifo(place)", "socket.socket(socket.AF_UNIX).bind(place)"]

@@ -115,7 +115,10 @@ fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<
     let Some(bind) = binds.iter().find(counts_outside).filter(|_| caller.is_root()) else { return Ok(set) };
     let is_asked = |name: &String| CapSet::parse(name).is_ok_and(|cap| cap == Cap::SETFCAP);
     if spec.cap_add.iter().any(is_asked) {
-        let why = format!("files in {}, which belongs to root, would have them on this host too", bind.host.display());
+        let why = format!(
+            "files in {}, which belongs to root, would have them on this host too",
+            bind.host.display()
+        );
         let fix = "show it read-only (--workspace ro, SRC:DST:ro), or give the directory to a user";
         return Err(refusal(125, what, Some(&why), Some(fix)));
     }

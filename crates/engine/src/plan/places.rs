@@ -6,7 +6,10 @@ use airlock_protocol::{
     control::Refusal,
     spec::{Mount, Spec, Tmpfs, Workspace},
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
 use std::{
     fs,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -82,11 +85,7 @@ struct Refused {
 }
 
 fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let source = rustix::fs::openat(CWD, &mount.source, flags, Mode::empty()).map_err(|err| {
-        let why = std::io::Error::from(err).to_string();
-        refusal(125, &format!("{what} {} cannot be opened", mount.source.display()), Some(&why), None)
-    })?;
+    let source = open_source(&mount.source, what)?;
     let host = real_path(&source, &mount.source)?;
     if let Some(why) = refused.why(&host) {
         let fix = match what {
@@ -120,6 +119,22 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         kind,
         owner: (stat.st_uid, stat.st_gid),
         sockets,
+    })
+}
+
+/// Opens a path in which nothing is a symbolic link: a spec holds real paths. Another sandbox that may write above it could
+/// have put a link there since, to lead the next start elsewhere.
+fn open_source(path: &Path, what: &str) -> Result<OwnedFd, Refusal> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).map_err(|err| {
+        let (why, fix) = match err {
+            Errno::LOOP => {
+                let fix = "look who made the link; then start a new sandbox with the path that is meant";
+                ("a part of it is a symbolic link".to_owned(), Some(fix))
+            }
+            err => (std::io::Error::from(err).to_string(), None),
+        };
+        refusal(125, &format!("{what} {} cannot be opened", path.display()), Some(&why), fix)
     })
 }
 
