@@ -17,6 +17,7 @@ mod files;
 mod image;
 mod keeper;
 mod limits;
+mod limits_disk;
 mod probe;
 mod run;
 mod state;
