@@ -456,7 +456,7 @@ fn a_second_sandbox_is_invisible_from_the_first() {
     });
 
     let seen = world
-        .sh([], &format!("cat /tmp/{mark} 2>&1; cat /proc/*/cmdline | tr '\\0' '\\n' | grep -x 5432.1; hostname; ls -A /dev/shm; ls /proc | grep -c '^[0-9]'"))
+        .sh([], &format!("cat /tmp/{mark} 2>&1; cat /proc/*/cmdline | tr '\\0' '\\n' | grep -x '5432[.]1'; hostname; ls -A /dev/shm; ls /proc | grep -c '^[0-9]'"))
         .run()
         .succeeded();
 
