@@ -80,6 +80,7 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
         for signal in keeper.early.take() {
             let _ = keeper.signal(program.process, signal).await;
         }
+        // Told first: the program runs while the state is written.
         let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
         let _ = life.news.send(started).await;
         keeper.update(|state| {
