@@ -300,7 +300,7 @@ fn what_runs_cannot_be_started_and_what_does_not_cannot_be_entered() {
     let running = world.airlock(["start", "web"]).run().failed(1);
     world.airlock(["kill", "web"]).run().succeeded();
     world.airlock(["wait", "web"]).run().succeeded();
-    let stopped = world.exec("web", "true").run().failed(1);
+    let stopped = world.exec("web", "true").run().failed(125);
 
     assert!(running.contains("fix:  airlock restart"), "{running}");
     assert!(stopped.contains("fix:  airlock start"), "{stopped}");
