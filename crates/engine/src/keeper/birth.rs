@@ -132,6 +132,7 @@ impl Born {
             orders,
             main: Cell::new(0),
             early: RefCell::default(),
+            runs: tokio::sync::watch::Sender::new(0),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             _image: plan.image,
