@@ -131,6 +131,31 @@ fn sockets_of_the_host_cannot_be_connected_to() {
 }
 
 #[test]
+fn a_socket_stays_hidden_when_its_directory_was_closed_or_moved_out_of_sight() {
+    let connect = "say(tried(lambda: socket.socket(socket.AF_UNIX).connect('s')))";
+    let down = "for _ in range(20): os.mkdir('d' * 250) if not os.path.exists('d' * 250) else None; os.chdir('d' * 250)\n";
+    let close = "os.chmod('run', 0)".to_owned();
+    let open = format!(
+        "tried(lambda: os.chmod('run', 0o755))\nif tried(lambda: os.chdir('run')) == 'done': {connect}"
+    );
+    let sink = format!("here = os.open('.', os.O_RDONLY)\n{down}os.rename('run', 'run', src_dir_fd=here)");
+    let dive = format!(
+        "def dive():\n    for _ in range(20): os.chdir('d' * 250)\n    os.chdir('run')\nif tried(dive) == 'done': {connect}"
+    );
+    for (before, after) in [(close, open), (sink, dive)] {
+        let world = World::new();
+        fs::create_dir(world.work().join("run")).expect("a directory");
+        let _listener = UnixListener::bind(world.work().join("run/s")).expect("a socket");
+
+        inside(&world, [], &before);
+        let said = inside(&world, [], &after);
+
+        assert!(["", "ECONNREFUSED\n", "ENOENT\n"].contains(&said.as_str()), "{before}: {said}");
+        assert_eq!(outside(&world, &after), "done\n", "the probe cannot fail");
+    }
+}
+
+#[test]
 fn processes_of_the_host_are_invisible() {
     let world = World::new();
     let mark = format!("4242.{}", std::process::id());
@@ -202,12 +227,18 @@ fn the_passwords_inside_are_not_those_of_the_host() {
     assert!(shadow.lines().all(|hash| ["*", "!", "!!", "!*"].contains(&hash)), "{shadow}");
 }
 
+/// What lies in these directories of the host, without what other tests put there.
+fn names_in(folders: &[&str]) -> std::collections::BTreeSet<PathBuf> {
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a directory of the host"));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| !path.display().to_string().contains("airlock-")).collect()
+}
+
 #[test]
 fn removing_everything_inside_harms_nothing_outside() {
     let world = World::new();
     let canary = world.write("canary", "here");
-    let before =
-        [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
+    let before = names_in(&["/usr/bin", "/etc", "/opt"]);
 
     // All of it takes minutes on a large host; what matters most comes first.
     let script = "timeout 10 rm -rf --no-preserve-root / 2>/dev/null; rm -rf /etc /opt /home /usr/bin /bin/* 2>/dev/null; echo /bin/*";
@@ -216,9 +247,7 @@ fn removing_everything_inside_harms_nothing_outside() {
     if who() == Who::Root {
         assert!(!removed.stdout.contains("/bin/rm"), "the probe cannot fail: {removed}");
     }
-    let after =
-        [fs::read_dir("/usr/bin").expect("/usr/bin").count(), fs::read_dir("/etc").expect("/etc").count()];
-    assert_eq!(before, after);
+    assert_eq!(names_in(&["/usr/bin", "/etc", "/opt"]), before);
     assert_eq!(fs::read_to_string(canary).expect("the canary"), "here");
     assert_eq!(world.sh([], "cat canary").run().succeeded(), "here");
 }

@@ -66,11 +66,8 @@ fn planted<'a>(world: &World, flags: impl IntoIterator<Item = &'a str>, probe: &
 
 /// Replaces places of the sandbox's own root.
 const REPLACE: &str = r#"
-import shutil
 def replace(place, make):
-    try:
-        if os.path.islink(place) or not os.path.isdir(place): os.unlink(place)
-        else: shutil.rmtree(place, ignore_errors=True); os.rmdir(place)
+    try: os.rename(place, place + ".old")
     except OSError: pass
     try: make(place)
     except OSError: pass

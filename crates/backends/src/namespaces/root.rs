@@ -287,8 +287,12 @@ impl Builder<'_> {
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
             for socket in &bind.sockets {
                 let hidden = bind.target.join(socket);
-                let Ok(place) = mount::open_beneath(self.root.as_fd(), &hidden) else { continue };
-                system::cover(&place).during(&format!("hide the socket {}", hidden.display()))?;
+                let step = format!("hide {} from the programs inside", hidden.display());
+                let place = match mount::open_beneath(self.root.as_fd(), &hidden) {
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+                    other => other.during(&step)?,
+                };
+                system::cover(&place).during(&step)?;
             }
         }
         Ok(())

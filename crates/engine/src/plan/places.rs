@@ -1,18 +1,22 @@
 //! Host paths that may be shown inside, and where.
 
 use super::{Caller, refusal};
-use airlock_linux::mount::{self, Access};
+use airlock_linux::mount::Access;
 use airlock_protocol::{
     control::Refusal,
     spec::{Mount, Spec, Tmpfs, Workspace},
 };
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use std::{
+    ffi::{OsStr, OsString},
     fs,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -31,7 +35,7 @@ pub struct Bind {
     pub kind: Kind,
     /// Its owner on the host, who appears as the user inside.
     pub owner: (u32, u32),
-    /// Sockets of the host below it, relative, to be covered.
+    /// Sockets of the host below it, and directories that could not be searched for them; relative, to be covered.
     pub sockets: Vec<PathBuf>,
 }
 
@@ -78,6 +82,10 @@ const SHARED: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp
 const OWN: [&str; 4] = ["/", "/dev", "/proc", "/sys"];
 /// Most entries of a workspace looked at for sockets.
 const MOST_ENTRIES: usize = 2_000_000;
+/// Most entries of a workspace that are covered.
+const MOST_COVERED: usize = 4_096;
+/// Directories with longer paths below a workspace are covered whole: the kernel takes no path beyond 4096 bytes.
+const LONGEST_SEARCHED: usize = 3_000;
 
 struct Refused {
     homes: Vec<PathBuf>,
@@ -197,51 +205,68 @@ fn check_target(target: &Path) -> Result<(), Refusal> {
     }
 }
 
-/// Sockets of the host in a directory that is shown as it is: a program inside could connect to them.
+/// What must be covered in a directory that is shown as it is: sockets of the host, which a program inside could connect
+/// to, and directories that cannot be searched for them. An earlier program may have closed one on purpose.
 fn sockets_below(directory: &OwnedFd, host: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let too_much = |why: String| {
+        let what = format!("{} cannot be searched for sockets", host.display());
+        refusal(125, &what, Some(&why), Some("use --workspace none and mount what the program needs"))
+    };
     let mut found = Vec::new();
-    let mut open = vec![PathBuf::new()];
+    let mut open = vec![PathBuf::from(".")];
     let mut seen = 0;
-    while let Some(relative) = open.pop() {
-        let here = if relative.as_os_str().is_empty() { Path::new(".") } else { &relative };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What this user cannot read, the sandbox cannot either.
-        let Ok(opened) = rustix::fs::openat(directory.as_fd(), here, flags, Mode::empty()) else { continue };
-        let Ok(entries) = rustix::fs::Dir::new(opened) else { continue };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
+    while let Some(here) = open.pop() {
+        let entries = match list(directory, &here) {
+            Ok(entries) => entries,
+            // It is gone, or something else by now.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(err) if here == Path::new(".") => {
+                return Err(too_much(std::io::Error::from(err).to_string()));
+            }
+            Err(_) => {
+                found.push(here);
                 continue;
             }
-            seen += 1;
-            let path = relative.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
-            match entry_kind(directory, &path, entry.file_type()) {
-                FileType::Socket => found.push(path),
-                FileType::Directory => open.push(path),
+        };
+        seen += entries.len();
+        for (name, kind) in entries {
+            let path = if here == Path::new(".") { PathBuf::from(name) } else { here.join(name) };
+            match kind {
+                FileType::Directory if path.as_os_str().len() <= LONGEST_SEARCHED => open.push(path),
+                FileType::Directory | FileType::Socket | FileType::Unknown => found.push(path),
                 _ => {}
             }
         }
         if seen > MOST_ENTRIES {
-            let what = format!("{} cannot be searched for sockets", host.display());
-            let why = format!("it holds more than {MOST_ENTRIES} entries");
-            return Err(refusal(
-                125,
-                &what,
-                Some(&why),
-                Some("use --workspace none and mount what the program needs"),
-            ));
+            return Err(too_much(format!("it holds more than {MOST_ENTRIES} entries")));
+        }
+        if found.len() > MOST_COVERED {
+            return Err(too_much(format!("it holds more than {MOST_COVERED} sockets or closed directories")));
         }
     }
     Ok(found)
 }
 
-fn entry_kind(directory: &OwnedFd, path: &Path, told: FileType) -> FileType {
-    if told != FileType::Unknown {
-        return told;
+/// The entries of a directory and what they are; no part of its path may be a symbolic link.
+fn list(directory: &OwnedFd, path: &Path) -> rustix::io::Result<Vec<(OsString, FileType)>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve)?;
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            told => told,
+        };
+        entries.push((OsStr::from_bytes(name.to_bytes()).to_owned(), kind));
     }
-    mount::open_place(directory.as_fd(), path)
-        .and_then(|place| Ok(FileType::from_raw_mode(rustix::fs::fstat(place)?.st_mode)))
-        .unwrap_or(FileType::Unknown)
+    Ok(entries)
 }
 
 #[cfg(test)]
@@ -285,5 +310,22 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("a/b/s")).unwrap();
         let opened = OwnedFd::from(fs::File::open(dir.path()).unwrap());
         assert_eq!(sockets_below(&opened, dir.path()).unwrap(), [PathBuf::from("a/b/s")]);
+    }
+
+    #[test]
+    fn what_lies_too_deep_to_be_searched_is_covered_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = OwnedFd::from(fs::File::open(dir.path()).unwrap());
+        let name = "d".repeat(250);
+        let mut here = opened.try_clone().unwrap();
+        for _ in 0..20 {
+            rustix::fs::mkdirat(&here, &name, Mode::RWXU).unwrap();
+            here = rustix::fs::openat(&here, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+
+        let found = sockets_below(&opened, dir.path()).unwrap();
+
+        assert_eq!(found.len(), 1);
+        assert!(found.iter().all(|path| (3_000..3_300).contains(&path.as_os_str().len())));
     }
 }
