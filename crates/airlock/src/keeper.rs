@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
-use airlock_linux::{fd, job};
+use airlock_linux::{cgroup, fd, job};
 use std::{
     ffi::{CString, OsString},
     fs::{File, OpenOptions},
@@ -12,6 +12,7 @@ use std::{
         fd::AsFd,
         unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     },
+    path::PathBuf,
 };
 
 /// Variables a keeper needs: to find newuidmap, its home, and the user's systemd.
@@ -29,14 +30,39 @@ fn spawn(sandbox: &Sandbox, lock: &Lock) -> io::Result<Client> {
     let (ours, theirs) = fd::pair()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log = log_file(sandbox)?;
-    let id = CString::new(sandbox.id().as_str())?;
+    let (program, arguments) = command(sandbox)?;
     job::spawn_detached(&job::Detached {
-        program: c"/proc/self/exe",
-        arguments: &[c"airlock".into(), c"keep".into(), id],
+        program: &program,
+        arguments: &arguments,
         environment: &environment(sandbox),
         descriptors: &[null.as_fd(), log.as_fd(), log.as_fd(), theirs.as_fd(), lock.as_fd()],
     })?;
     Client::from_fd(ours)
+}
+
+/// Ourselves as a keeper; under an ordinary user's systemd, in a scope of its own where a limit needs one.
+fn command(sandbox: &Sandbox) -> io::Result<(CString, Vec<CString>)> {
+    let id = sandbox.id().as_str();
+    let Some(scope) = scope(sandbox)? else {
+        let arguments = ["airlock", "keep", id].map(CString::new).into_iter().collect::<Result<_, _>>()?;
+        return Ok((c"/proc/self/exe".into(), arguments));
+    };
+    // Asked by its own name it would mean systemd-run.
+    let own = CString::new(std::env::current_exe()?.into_os_string().into_encoded_bytes())?;
+    let mut arguments = scope.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    arguments.extend([own, c"keep".into(), CString::new(id)?]);
+    Ok((c"/usr/bin/systemd-run".into(), arguments))
+}
+
+fn scope(sandbox: &Sandbox) -> io::Result<Option<Vec<String>>> {
+    let limits = sandbox.spec().map_err(io::Error::other)?.limits;
+    let needs_group = limits.memory.is_some() || limits.cpu_millis.is_some();
+    if !needs_group || rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let manager = cgroup::user_manager(runtime_dir.as_deref());
+    Ok(cgroup::systemd_scope(&cgroup::layout()?, manager, sandbox.id().as_str()))
 }
 
 fn log_file(sandbox: &Sandbox) -> io::Result<File> {

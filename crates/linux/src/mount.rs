@@ -44,7 +44,8 @@ pub struct Overlay<'a> {
     pub upper: Option<(&'a Path, &'a Path)>,
 }
 
-/// A copy of the mount at `path` below `dir` (an empty path means `dir` itself), attached nowhere.
+/// A copy of the mount at `path` below `dir` (an empty path means `dir` itself), attached nowhere, and private: what
+/// is mounted on it later never appears on the host, nor the other way round.
 pub fn clone_tree(dir: BorrowedFd<'_>, path: &Path, depth: Depth) -> io::Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -54,7 +55,10 @@ pub fn clone_tree(dir: BorrowedFd<'_>, path: &Path, depth: Depth) -> io::Result<
     if depth == Depth::Recursive {
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }
-    Ok(rustix::mount::open_tree(dir, path, flags)?)
+    let tree = rustix::mount::open_tree(dir, path, flags)?;
+    let alone = MountAttr { propagation: libc::MS_PRIVATE, ..MountAttr::default() };
+    set_attributes(tree.as_fd(), &alone, depth)?;
+    Ok(tree)
 }
 
 /// Sets `nosuid,nodev` and the access on a tree made by this process. Locked attributes stay as they are.

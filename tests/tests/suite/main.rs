@@ -1,5 +1,12 @@
 //! Everything a user can see, as one binary: it is copied and run again as other users.
 
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test says what it expected by failing"
+)]
+
 mod attacks_descriptors;
 mod attacks_files;
 mod attacks_kernel;

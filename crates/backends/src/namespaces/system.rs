@@ -1,12 +1,13 @@
 //! `/proc`, `/sys`, `/dev`, `/run`: made fresh for every sandbox, with what should not be touched covered.
 
 use super::{During, Failed};
-use airlock_engine::Plan;
+use airlock_engine::{Plan, plan::INSTALL_HINTS};
 use airlock_linux::mount::{self, Access, Depth};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 use std::{
     ffi::CString,
-    io,
+    fs::File,
+    io::{self, Write as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -52,6 +53,9 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Fa
     attach_at(root, "sys", &sys)?;
     let run = mount::tmpfs(&[(c"mode", c"755")]).during("make /run")?;
     rustix::fs::mkdirat(&run, "lock", rustix::fs::Mode::from_raw_mode(0o1777)).during("make /run/lock")?;
+    if !plan.caller.is_root() {
+        install_hints(run.as_fd()).during("make /run/airlock")?;
+    }
     attach_at(root, "run", &run)?;
     if plan.root == Access::ReadOnly {
         for name in ["tmp", "var/tmp"] {
@@ -62,6 +66,37 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Fa
     let terminals = devices(plan, root)?;
     protect(root)?;
     Ok(terminals)
+}
+
+/// An ordinary user's sandbox has a read-only system. Who tries to install a system package is told what to do; any
+/// other use goes to the real program.
+const INSTALL_HINT: &str = r#"#!/bin/sh
+for word in "$@"; do
+    case "$word" in
+    install|reinstall|remove|purge|autoremove|upgrade|full-upgrade|dist-upgrade|update|add|del|-i|--install|-r|-P)
+        echo "airlock: the system of this sandbox is read-only, so ${0##*/} cannot change it" >&2
+        echo "airlock: take an image with --image, or install into the home directory (pip, npm, cargo)" >&2
+        exit 100 ;;
+    esac
+done
+for dir in /usr/bin /usr/sbin /bin /sbin; do
+    [ -x "$dir/${0##*/}" ] && exec "$dir/${0##*/}" "$@"
+done
+echo "${0##*/}: not found" >&2
+exit 127
+"#;
+const INSTALLERS: [&str; 7] = ["apt", "apt-get", "aptitude", "dpkg", "dnf", "yum", "apk"];
+
+fn install_hints(run: BorrowedFd<'_>) -> io::Result<()> {
+    let bin = mount::make_dir(run, Path::new(INSTALL_HINTS.trim_start_matches("/run/")))?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let hint = rustix::fs::openat(&bin, ".hint", flags, Mode::from_raw_mode(0o755))?;
+    rustix::fs::fchmod(&hint, Mode::from_raw_mode(0o755))?;
+    File::from(hint).write_all(INSTALL_HINT.as_bytes())?;
+    for installer in INSTALLERS {
+        rustix::fs::symlinkat(".hint", &bin, installer)?;
+    }
+    Ok(())
 }
 
 /// Covers a file with an empty one that cannot be written, a directory with an empty one.

@@ -101,8 +101,9 @@ impl Connection {
                 },
             }
         };
+        let process = self.own.borrow().process;
         if closed == Closed::ByClient
-            && let Some(process) = self.own.borrow().process
+            && let Some(process) = process
         {
             let _ = self.keeper.signal(process, SIGHUP).await;
         }

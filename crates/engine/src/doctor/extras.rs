@@ -58,7 +58,8 @@ pub(super) fn tun(facts: &Facts) -> Finding {
 }
 
 pub(super) fn kvm(facts: &Facts) -> Finding {
-    device(facts, "kvm", ("/dev/kvm", "micro-VMs can run"), &facts.devices.kvm, Some("kvm"))
+    let group = facts.devices.is_kvm_of_a_group.then_some("kvm");
+    device(facts, "kvm", ("/dev/kvm", "micro-VMs can run"), &facts.devices.kvm, group)
 }
 
 /// A device that `run` does not need.
@@ -94,8 +95,7 @@ fn device(
             finding.advised(format!("give the container the device: docker run --device {path}"))
         }
         Some(group) => finding.fixed_by(
-            Fix::root(vec![Step::run(["usermod", "-aG", group, &facts.person.name])])
-                .or("log in again afterwards"),
+            Fix::root(vec![Step::run(["usermod", "-aG", group, &facts.person.name])]).then("log in again"),
         ),
         None => finding.fixed_by(Fix::root(vec![Step::run(["chmod", "666", path])])),
     }

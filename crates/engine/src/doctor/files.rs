@@ -65,9 +65,7 @@ pub(super) fn overlay(facts: &Facts) -> Finding {
     };
     let finding = Finding::stopping(name, says);
     match (&facts.nesting.container, UNFIT.contains(&kind)) {
-        (Some(_), true) => {
-            finding.advised(format!("put a volume there: docker run -v airlock:{path}   (or: {MOVE})"))
-        }
+        (Some(_), true) => finding.advised(format!("put a volume there: docker run -v airlock:{path}")),
         (None, true) => finding.advised(MOVE),
         _ if no.errno == NO_SUCH_FILE_SYSTEM => {
             finding.fixed_by(Fix::root(vec![Step::run(["modprobe", "overlay"])]))
@@ -94,6 +92,6 @@ pub(super) fn shifted_ids(facts: &Facts) -> Finding {
     }
 }
 
-const MOVE: &str = "export AIRLOCK_HOME=/a/directory/on/ext4, xfs or btrfs";
+const MOVE: &str = "export AIRLOCK_HOME=/a/directory/of/yours   (on ext4, xfs or btrfs)";
 /// ENODEV.
 const NO_SUCH_FILE_SYSTEM: i32 = 19;

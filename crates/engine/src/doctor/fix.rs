@@ -15,7 +15,7 @@ pub struct Fix {
     pub power: Power,
     /// What airlock can do itself, in order; empty where only a person can.
     pub steps: Vec<Step>,
-    /// What a person can do instead, or has to do.
+    /// What a person can do instead, or has to do afterwards, or has to do at all.
     pub advice: Option<String>,
 }
 
@@ -63,7 +63,13 @@ impl Fix {
     /// Another way to the same end.
     #[must_use]
     pub fn or(self, advice: impl Into<String>) -> Fix {
-        Fix { advice: Some(advice.into()), ..self }
+        Fix { advice: Some(format!("or {}", advice.into())), ..self }
+    }
+
+    /// What a person has to do afterwards.
+    #[must_use]
+    pub fn then(self, advice: impl Into<String>) -> Fix {
+        Fix { advice: Some(format!("then {}", advice.into())), ..self }
     }
 
     /// The command to type. Where a whole file has to be written, that is airlock's own.
@@ -77,7 +83,7 @@ impl Fix {
         };
         match (&self.advice, command.is_empty()) {
             (Some(advice), true) => advice.clone(),
-            (Some(advice), false) => format!("{command}   (or: {advice})"),
+            (Some(advice), false) => format!("{command}   ({advice})"),
             (None, _) => command,
         }
     }
@@ -140,7 +146,7 @@ mod tests {
     fn a_file_of_many_lines_is_written_by_airlock_itself() {
         let fix =
             Fix::root(vec![Step::Write { path: "/etc/x".into(), text: "a\nb\n".into() }]).or("do it by hand");
-        assert_eq!(fix.words("userns"), "sudo airlock doctor --fix userns   (or: do it by hand)");
+        assert_eq!(fix.words("userns"), "sudo airlock doctor --fix userns   (or do it by hand)");
     }
 
     #[test]

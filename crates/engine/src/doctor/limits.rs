@@ -54,7 +54,7 @@ fn hand_down() -> Fix {
         Step::Write { path: PathBuf::from(DROP_IN), text },
         Step::run(["systemctl", "daemon-reload"]),
     ])
-    .or("log in again afterwards")
+    .then("log in again")
 }
 
 pub(super) fn swap(facts: &Facts) -> Finding {

@@ -26,8 +26,6 @@ pub use explain::{Explanation, explain_launch_failure};
 pub use facts::Facts;
 pub use fix::{Fix, Step};
 
-use airlock_linux::probe::No;
-
 /// How it stands with one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -151,13 +149,6 @@ pub fn examine(facts: &Facts) -> Report {
         extras::container(facts),
         extras::core_pattern(facts),
     ]);
+    findings.extend(walls::unfinished(facts));
     Report { findings }
-}
-
-/// What the kernel said, as the end of a sentence.
-fn said(no: Option<&No>) -> String {
-    match no {
-        Some(no) if !no.said.is_empty() => no.said.clone(),
-        _ => "it could not be tried".to_owned(),
-    }
 }

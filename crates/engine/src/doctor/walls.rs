@@ -1,6 +1,6 @@
 //! What the wall is made of: namespaces, ids, `/proc`, the network namespace, the filter.
 
-use super::{Facts, Finding, Fix, Step, facts::Packages, said};
+use super::{Facts, Finding, Fix, Step, facts::Packages};
 use airlock_linux::probe::{
     programs::{Power, Program},
     switches::Switches,
@@ -20,7 +20,8 @@ pub(super) fn kernel(facts: &Facts) -> Finding {
     let release = &facts.switches.release;
     let oldest = if facts.is_root() { OLDEST_FOR_ROOT } else { OLDEST };
     match version(release) {
-        Some(found) if found < oldest => {
+        // Distributions carry what is needed back into older kernels; then the trial has worked.
+        Some(found) if found < oldest && !is_whole(facts) => {
             let (major, minor) = oldest;
             Finding::stopping(
                 "kernel",
@@ -30,6 +31,37 @@ pub(super) fn kernel(facts: &Facts) -> Finding {
         }
         _ => Finding::ok("kernel", format!("Linux {release}")),
     }
+}
+
+/// The steps without which no sandbox starts.
+const NEEDED: [Try; 14] = [
+    Try::User,
+    Try::Namespaces,
+    Try::Ids,
+    Try::Shift,
+    Try::Root,
+    Try::Mounts,
+    Try::Network,
+    Try::Proc,
+    Try::Sys,
+    Try::Devices,
+    Try::Overlay,
+    Try::Spaces,
+    Try::Inner,
+    Try::Filter,
+];
+
+fn is_whole(facts: &Facts) -> bool {
+    NEEDED.iter().all(|step| facts.trial.answer(*step).is_yes())
+}
+
+/// A trial that ended early without a refusal: it could not be started, or something in it hung.
+pub(super) fn unfinished(facts: &Facts) -> Option<Finding> {
+    let refused = NEEDED.iter().any(|step| facts.trial.answer(*step).no().is_some());
+    (!is_whole(facts) && !refused).then(|| {
+        Finding::stopping("trial", "a sandbox was begun for trial and did not come to an end within two seconds")
+            .advised("run `airlock doctor` again when this host is less busy, and see whether the state directory answers")
+    })
 }
 
 pub(super) fn user_namespaces(facts: &Facts) -> Finding {
@@ -107,7 +139,7 @@ fn apparmor_fix(binary: &Path) -> Fix {
             Step::Write { path: PathBuf::from(PROFILE), text },
             Step::run(["apparmor_parser", "-r", PROFILE]),
         ])
-        .or(format!("for all programs of this host: sudo sysctl -w {switch}=0")),
+        .or(format!("sudo sysctl -w {switch}=0, for all programs of this host")),
         None => Fix::root(Step::sysctl(switch, 0).into()),
     }
 }
@@ -131,9 +163,14 @@ pub(super) fn ids(facts: &Facts) -> Finding {
     if facts.is_root() {
         return match facts.trial.answer(Try::Ids).no() {
             None => Finding::ok(name, "sandboxes of root get 65536 ids each that nobody else has"),
+            Some(_) if facts.nesting.depth != Some(0) => Finding::stopping(
+                name,
+                "root of this user namespace is not root of the host and has no ids to give to a sandbox",
+            )
+            .advised("run airlock as an ordinary user of this namespace, or outside it"),
             Some(no) => {
                 Finding::stopping(name, format!("the ids of a sandbox cannot be written: {}", no.said))
-                    .advised("run airlock as root of the host itself, or as an ordinary user")
+                    .advised("run airlock with CAP_SETUID and CAP_SETGID, or as an ordinary user")
             }
         };
     }
@@ -294,7 +331,7 @@ pub(super) fn filter(facts: &Facts) -> Finding {
 pub(super) fn later(facts: &Facts, step: Try, finding: Finding) -> Finding {
     match facts.trial.answer(step).is_yes() {
         true => finding,
-        false => Finding::degraded(finding.name, said(None)).advised("fix what stands above it first"),
+        false => Finding::degraded(finding.name, "not tried, because a step before it failed"),
     }
 }
 

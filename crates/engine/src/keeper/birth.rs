@@ -260,7 +260,21 @@ fn make_group(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Re
     if *limits == cgroup::Limits::default() {
         return Ok(None);
     }
+    note_groups(layout, sandbox, limits)?;
     Group::create(layout, sandbox.id().as_str(), limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+}
+
+/// Writes the groups down before they exist, so that they can be cleared whenever this process is killed.
+fn note_groups(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Result<(), Refusal> {
+    let paths =
+        Group::paths_for(layout, sandbox.id().as_str(), limits, &[]).map_err(|err| refuse_limit(&err))?;
+    let noted = sandbox.state().and_then(|mut state| {
+        state.cgroups = paths.iter().map(|path| path.display().to_string()).collect();
+        sandbox.write_state(&state)
+    });
+    noted.map_err(|err| {
+        plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
+    })
 }
 
 fn refuse_limit(err: &cgroup::Error) -> Refusal {

@@ -90,7 +90,7 @@ impl Inner {
 }
 
 /// Gives each whole line (or piece of an overlong one) to `each`; returns what is left.
-fn cut_lines<'a>(mut bytes: &'a [u8], mut each: impl FnMut(&[u8])) -> &'a [u8] {
+fn cut_lines(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> &[u8] {
     loop {
         let end = match bytes.iter().position(|byte| *byte == b'\n') {
             Some(newline) if newline < LONGEST_LINE => newline + 1,

@@ -104,7 +104,7 @@ impl Keeper {
             env.push(format!("{name}={value}"));
         }
         let user = match &exec.user {
-            Some(user) => plan::find_user(user, &self.etc)?,
+            Some(user) => plan::find_user(user, &self.etc)?.0,
             None => self.user.clone(),
         };
         let workdir = match exec.workdir {

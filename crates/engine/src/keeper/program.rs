@@ -110,7 +110,9 @@ impl Keeper {
             Some(Event::Started { pid }) => {
                 Ok(Program { process, pid, terminal: streams.terminal, events, written: streams.written })
             }
-            Some(Event::NotStarted { step, errno }) => Err(not_started(&command, &wanted.workdir, step, errno)),
+            Some(Event::NotStarted { step, errno }) => {
+                Err(not_started(&command, &wanted.workdir, step, errno))
+            }
             _ => Err(super::gone()),
         }
     }

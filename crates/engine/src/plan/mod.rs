@@ -76,8 +76,9 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
     let store = sandbox.store();
     let image = host::open(&view(sandbox, &caller), &mut |_| {})
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
+    refuse_home_in_image(&caller, &image, store.home())?;
     let etc = etc_files(spec, &caller)?;
-    let user = find_user(&spec.user, &etc)?;
+    let (user, home) = find_user(&spec.user, &etc)?;
     let ids = ids::map(&caller, sandbox.id(), &user)?;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = CapSet::adjust(&spec.cap_add, &spec.cap_drop).map_err(|err| {
@@ -88,7 +89,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
         disk: sandbox.disk(),
         guest: guest_file(sandbox, guest),
         command: spec.command.clone(),
-        env: spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        env: environment(spec, &caller, &home),
         workdir: workdir(&spec.workdir)?,
         user,
         hostname: spec.hostname.clone(),
@@ -118,7 +119,7 @@ pub fn view(sandbox: &Sandbox, caller: &Caller) -> View {
 }
 
 /// Finds the user of a further program as the sandbox's own files name it.
-pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Refusal> {
+pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<(User, String), Refusal> {
     let file = |name: &str| etc.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text.as_str());
     let found = host::users::find_user(file("passwd"), file("group"), text).map_err(|err| {
         refusal(
@@ -128,7 +129,45 @@ pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<User, Ref
             Some("--user takes NAME, UID or UID:GID"),
         )
     })?;
-    Ok(User { uid: found.uid, gid: found.gid, groups: found.groups })
+    let home = match found.home.as_str() {
+        home if home == "/root" || home.starts_with("/home/") => home.to_owned(),
+        _ => format!("/home/{}", found.uid),
+    };
+    Ok((User { uid: found.uid, gid: found.gid, groups: found.groups }, home))
+}
+
+/// The program's whole environment: what the spec names, a home, and what lets the installers of languages work
+/// where the sandbox can be written.
+fn environment(spec: &Spec, caller: &Caller, home: &str) -> Vec<String> {
+    let mut env = spec.env.clone();
+    let home = env.entry("HOME".to_owned()).or_insert_with(|| home.to_owned()).clone();
+    let mut set = |name: &str, value: String| {
+        env.entry(name.to_owned()).or_insert(value);
+    };
+    // A sandbox is no system that an installer could break.
+    set("PIP_BREAK_SYSTEM_PACKAGES", "1".to_owned());
+    set("PIP_ROOT_USER_ACTION", "ignore".to_owned());
+    if !caller.is_root() {
+        // The system is read-only: installers go to the sandbox's own home.
+        set("PIP_USER", "1".to_owned());
+        set("NPM_CONFIG_PREFIX", format!("{home}/.local"));
+        let path = env.get("PATH").cloned().unwrap_or_else(|| "/usr/bin:/bin".to_owned());
+        let own = format!("{INSTALL_HINTS}:{home}/.local/bin:{home}/.cargo/bin");
+        env.insert("PATH".to_owned(), format!("{own}:{path}"));
+    }
+    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// Where an ordinary user's sandbox has programs that say how to install system packages.
+pub const INSTALL_HINTS: &str = "/run/airlock/bin";
+
+/// As host root the sandbox's writable layer must not lie in what it is a layer of.
+fn refuse_home_in_image(caller: &Caller, image: &HostImage, home: &Path) -> Result<(), Refusal> {
+    let inside = image.trees.iter().find(|tree| caller.is_root() && home.starts_with(&tree.host));
+    let Some(tree) = inside else { return Ok(()) };
+    let what = format!("sandboxes cannot be kept in {}", home.display());
+    let why = format!("{} is shown inside them, with their own changes on top", tree.host.display());
+    Err(refusal(125, &what, Some(&why), Some("export AIRLOCK_HOME=/root/.airlock")))
 }
 
 /// The environment and directory of a further program.

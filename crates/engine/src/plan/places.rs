@@ -82,7 +82,6 @@ struct Refused {
 }
 
 fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
-    check_target(&mount.target)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let source = rustix::fs::openat(CWD, &mount.source, flags, Mode::empty()).map_err(|err| {
         let why = std::io::Error::from(err).to_string();
@@ -96,6 +95,7 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         };
         return Err(refusal(125, &format!("{} cannot be a {what}", host.display()), Some(&why), Some(fix)));
     }
+    check_target(&mount.target)?;
     let stat = rustix::fs::fstat(&source).map_err(|err| {
         refusal(125, &format!("{} cannot be read", host.display()), Some(&err.to_string()), None)
     })?;

@@ -5,7 +5,7 @@ use airlock_protocol::{
     SandboxId,
     state::{Cause, Exit, State, Status},
 };
-use std::{io, path::Path};
+use std::{io, path::PathBuf};
 
 /// One sandbox as a list shows it.
 #[derive(Debug, Clone)]
@@ -184,11 +184,9 @@ impl Entry {
 /// Removes the control groups of a sandbox whose keeper died. The kernel kills its processes with the keeper; a group
 /// that still holds a dying one is left to the next repair.
 fn clear_leftovers(state: &State) {
-    for group in &state.cgroups {
-        let path = Path::new(group);
-        if path.is_absolute() && path.starts_with("/sys/fs/cgroup") {
-            let _ = std::fs::remove_dir(path);
-        }
+    let paths: Vec<PathBuf> = state.cgroups.iter().map(PathBuf::from).collect();
+    if let Err(err) = airlock_linux::cgroup::remove_leftovers(&paths) {
+        eprintln!("airlock: control groups of {} are left behind: {err}", state.id);
     }
 }
 

@@ -157,6 +157,21 @@ impl Group {
         Ok(group)
     }
 
+    /// The directories that [`Group::create`] would make: written down first, they can be cleared whatever happens.
+    ///
+    /// # Errors
+    /// As [`Group::create`].
+    pub fn paths_for(
+        layout: &Layout,
+        id: &str,
+        limits: &Limits,
+        wanted: &[Controller],
+    ) -> Result<Vec<PathBuf>, Error> {
+        let placed = by_place(layout, &needed(limits, wanted))?;
+        let made = placed.iter().map(|(_, place, _)| path_in(place, id));
+        Ok(freezer_path(layout, id).into_iter().chain(made).collect())
+    }
+
     /// Every directory that exists or may come to exist for this sandbox, for [`super::remove_leftovers`].
     #[must_use]
     pub fn paths(&self) -> &[PathBuf] {

@@ -3,8 +3,11 @@
 use super::{Answer, No};
 use rustix::fs::{Mode, OFlags};
 use std::{
-    io,
-    os::fd::{AsRawFd, OwnedFd},
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 /// What this process may open.
@@ -16,6 +19,8 @@ pub struct Devices {
     pub tun: Answer,
     /// `/dev/kvm`, and whether it answers as a virtual machine monitor expects.
     pub kvm: Answer,
+    /// Whether a group other than root's may use `/dev/kvm`.
+    pub is_kvm_of_a_group: bool,
     /// `/dev/loop-control`.
     pub loops: Answer,
 }
@@ -32,6 +37,8 @@ impl Devices {
             fuse: open("/dev/fuse").into(),
             tun: open("/dev/net/tun").into(),
             kvm: kvm(),
+            is_kvm_of_a_group: fs::metadata("/dev/kvm")
+                .is_ok_and(|meta| meta.gid() != 0 && meta.mode() & 0o060 == 0o060),
             loops: open("/dev/loop-control").into(),
         }
     }

@@ -236,10 +236,12 @@ fn try_all(wanted: &Wanted<'_>, scratch: &Path, report: &Report) {
     drop(child_talk);
     report.tell(Step::User, Ok(()));
     report.tell(Step::Namespaces, Ok(()));
-    if let Err(err) = made {
+    // A directory that could not be made means something only where the ids could be written.
+    if give(wanted, &child, &talk, report).is_ok()
+        && let Err(err) = made
+    {
         report.tell(Step::Overlay, Err(err));
     }
-    let _ = give(wanted, &child, &talk, report);
     let _ = child.wait();
 }
 
@@ -249,7 +251,8 @@ fn give(wanted: &Wanted<'_>, child: &Child, talk: &std::os::fd::OwnedFd, report:
         refused @ crate::idmap::Error::Refused { .. } => io::Error::other(refused),
     });
     if !report.tell(Step::Ids, written) {
-        return child.kill();
+        child.kill()?;
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
     let trees = match steps::shifted(wanted, child.pid) {
         Ok(trees) => {
@@ -321,9 +324,24 @@ mod tests {
 
         let outcome = in_child(|| Ok(format!("{:?}", run(&wanted))));
 
-        let answered = STEPS.iter().all(|(step, _)| outcome.output.contains(&format!("{step:?}")));
-        assert!(answered || outcome.output.contains("No("), "{}", outcome.output);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        let expected = format!("{:?}", Trial::all_yes());
+        if outcome.output != expected && std::env::var_os("AIRLOCK_TEST_STRICT").is_none() {
+            eprintln!("skipped: this host allows no sandboxes: {}", outcome.output);
+            return;
+        }
+        assert_eq!(outcome.output, expected);
+    }
+
+    #[test]
+    fn a_child_that_never_ends_is_given_up_at_the_deadline() {
+        let (told, mut tell) = io::pipe().unwrap();
+        tell.write_all(b"user 0\n").unwrap();
+
+        let text = read_until(told, Instant::now() + Duration::from_millis(10)).unwrap();
+
+        assert_eq!(text, "user 0\n");
+        drop(tell);
     }
 
     proptest! {
