@@ -128,7 +128,7 @@ impl World {
         path.push(":");
         path.push(variable("PATH"));
         let mut shell = Command::new("bash");
-        shell.args(["--norc", "--noprofile", "-i"]).current_dir(&self.work).env_clear();
+        shell.args(["--norc", "--noprofile", "--noediting", "-i"]).current_dir(&self.work).env_clear();
         shell.env("PATH", path).env("HOME", variable("HOME")).env("TERM", "xterm");
         shell.env("AIRLOCK_HOME", &self.home).env("PS1", "ready> ");
         let mut terminal = Terminal::new();
@@ -142,8 +142,10 @@ impl World {
         let ids = self.ids();
         let traces = Traces::of(&self.home, &ids);
         if !ids.is_empty() {
+            // One that ends by itself at this moment is no failure; what is left in the end is.
             let removed = self.airlock(["rm", "--force"]).args(&ids).run();
-            assert!(removed.code == 0 || self.ids().is_empty(), "rm --force failed: {removed}");
+            println!("rm --force: {removed}");
+            self.airlock(["prune"]).run();
         }
         traces.assert_gone();
     }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
         Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
         Err(refusal) => {
             // Nothing ran: a sandbox that never was leaves nothing behind.
-            let fresh = sandbox.state().is_ok_and(|state| state.started_at.is_none());
+            let fresh = !sandbox.state().is_ok_and(|state| state.started_at.is_some());
             if fresh && let Err(err) = sandbox.remove(lock) {
                 eprintln!("airlock keep: {err}");
             }

@@ -119,7 +119,10 @@ impl<'a> Session<'a> {
     pub(crate) fn wait_for_start(&mut self) -> Result<(), Ended> {
         loop {
             match self.client.receive() {
-                Ok(Received::Reply(Reply::Started { .. })) => return Ok(()),
+                Ok(Received::Reply(Reply::Started { .. })) => {
+                    self.has_started = true;
+                    return Ok(());
+                }
                 Ok(Received::Reply(reply)) => {
                     if let Some(ended) = self.heard(reply).unwrap_or(Some(Ended::KeeperDied)) {
                         return Err(ended);
@@ -261,7 +264,8 @@ impl<'a> Session<'a> {
     }
 
     fn keyboard_turn(&self) -> Turn {
-        if self.client.queued() > MOST_TYPED {
+        // What is typed before the program runs waits in the terminal: there is nobody to read it.
+        if !self.has_started || self.client.queued() > MOST_TYPED {
             return Turn::Never;
         }
         match &self.keyboard {

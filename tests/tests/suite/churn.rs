@@ -24,8 +24,13 @@ fn quiet(world: &World, args: &[&str]) -> Command {
 
 /// Starts the same command many times and waits for all; gives how many failed.
 fn at_once(world: &World, lines: &[Vec<&str>]) -> usize {
-    let started: Vec<Child> = lines.iter().map(|args| quiet(world, args).spawn().expect("airlock runs")).collect();
-    started.into_iter().map(|mut child| child.wait().expect("our own child")).filter(|status| !status.success()).count()
+    let started: Vec<Child> =
+        lines.iter().map(|args| quiet(world, args).spawn().expect("airlock runs")).collect();
+    started
+        .into_iter()
+        .map(|mut child| child.wait().expect("our own child"))
+        .filter(|status| !status.success())
+        .count()
 }
 
 /// Namespaces of a process, as far as this user may see them.
@@ -96,8 +101,10 @@ fn two_hundred_sandboxes_started_and_removed_at_once_leave_nothing_behind() {
     assert_eq!(states.len(), MANY);
     let inits: Vec<u64> = states.iter().filter_map(|state| state["init_pid"].as_u64()).collect();
     let own = namespaces(u64::from(std::process::id()));
-    let made: BTreeSet<String> = inits.iter().flat_map(|pid| namespaces(*pid)).filter(|name| !own.contains(name)).collect();
-    let ids: Vec<String> = states.iter().filter_map(|state| state["id"].as_str().map(str::to_owned)).collect();
+    let made: BTreeSet<String> =
+        inits.iter().flat_map(|pid| namespaces(*pid)).filter(|name| !own.contains(name)).collect();
+    let ids: Vec<String> =
+        states.iter().filter_map(|state| state["id"].as_str().map(str::to_owned)).collect();
 
     let removed = at_once(&world, &ids.iter().map(|id| vec!["rm", "--force", id]).collect::<Vec<_>>());
 
@@ -205,9 +212,11 @@ fn keepers_killed_while_fifty_sandboxes_run_take_them_along() {
 
     eventually("every PID 1 is gone", || inits.iter().all(|pid| !is_alive(*pid)).then_some(()));
     let after = world.sandboxes();
-    let is_crashed = |state: &Value| state["status"] == "crashed" && state["exit"]["cause"]["cause"] == "keeper_died";
+    let is_crashed =
+        |state: &Value| state["status"] == "crashed" && state["exit"]["cause"]["cause"] == "keeper_died";
     assert!(after.len() == 50 && after.iter().all(is_crashed), "{after:?}");
-    let ids: Vec<String> = states.iter().filter_map(|state| state["id"].as_str().map(str::to_owned)).collect();
+    let ids: Vec<String> =
+        states.iter().filter_map(|state| state["id"].as_str().map(str::to_owned)).collect();
     assert_prune_clears(&world, &ids);
 }
 

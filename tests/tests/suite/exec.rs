@@ -13,7 +13,7 @@ fn a_further_program_sees_the_same_sandbox() {
         world.airlock(["logs", "web"]).run().stdout.contains("ready").then_some(())
     });
 
-    let output = world.exec("web", "cat /tmp/x; hostname; pwd; echo $A; tr '\\0' ' ' < /proc/[0-9]*/cmdline | grep -c 'sleep 100000'").run();
+    let output = world.exec("web", "cat /tmp/x; hostname; pwd; echo $A; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 100000'").run();
 
     assert_eq!(output.succeeded(), format!("here\nweb\n{}\n1\n1\n", world.work().display()));
 }

@@ -106,7 +106,9 @@ fn as_host_root_dpkg_and_apt_install_a_local_package() {
     make_deb(&world);
 
     let dpkg = world.sh([], "dpkg -i ./hello.deb >&2 && airlock-hello").run();
-    let apt = world.sh([], "apt-get install -y --no-download ./hello.deb >&2 && airlock-hello && dpkg -s airlock-hello | grep Status").run();
+    let apt = world
+        .sh([], "apt-get install -y ./hello.deb >&2 && airlock-hello && dpkg -s airlock-hello | grep Status")
+        .run();
 
     assert_eq!(dpkg.succeeded(), "hello from a package\n");
     assert_eq!(apt.succeeded(), "hello from a package\nStatus: install ok installed\n");

@@ -28,7 +28,11 @@ fn can_enforce(world: &World, flag: &str, value: &str) -> bool {
 /// One entry of `limits` in `get --json`.
 fn limit(state: &Value, name: &str) -> Value {
     let limits = state["limits"].as_array().expect("limits are listed");
-    limits.iter().find(|entry| entry["limit"] == name).unwrap_or_else(|| panic!("no {name} in {limits:?}")).clone()
+    limits
+        .iter()
+        .find(|entry| entry["limit"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {limits:?}"))
+        .clone()
 }
 
 /// The host is alive: another sandbox starts, and soon.
@@ -64,7 +68,8 @@ fn limits_memory_counts_files_in_memory_too() {
     }
 
     for place in ["/dev/shm/big", "/run/big"] {
-        let filled = world.sh(["--memory", "64M"], &format!("head -c 400M /dev/zero > {place}; echo $?")).run();
+        let filled =
+            world.sh(["--memory", "64M"], &format!("head -c 400M /dev/zero > {place}; echo $?")).run();
 
         assert_ne!(filled.stdout, "0\n", "{place}: {filled}");
     }
@@ -78,12 +83,19 @@ fn limits_out_of_memory_is_remembered() {
         return;
     }
 
-    let sandbox = world.airlock(["run", "-d", "--memory", "64M", "--", "python3", "-c", "bytearray(512 << 20)"]).run().succeeded();
+    let sandbox = world
+        .airlock(["run", "-d", "--memory", "64M", "--", "python3", "-c", "bytearray(512 << 20)"])
+        .run()
+        .succeeded();
     let sandbox = sandbox.trim_end();
     world.airlock(["wait", sandbox]).run();
 
     let state = world.state(sandbox);
-    assert_eq!((&state["exit"]["code"], &state["exit"]["cause"]["cause"]), (&Value::from(137), &Value::from("out_of_memory")), "{state}");
+    assert_eq!(
+        (&state["exit"]["code"], &state["exit"]["cause"]["cause"]),
+        (&Value::from(137), &Value::from("out_of_memory")),
+        "{state}"
+    );
 }
 
 #[test]
@@ -128,7 +140,8 @@ os.kill(-1, 9)
 fn limits_a_fork_bomb_leaves_the_host_responsive() {
     let world = World::new();
 
-    let running = world.sh(["--pids", "200", "--timeout", "3"], "bomb() { bomb | bomb & }; bomb; sleep 1000").start();
+    let running =
+        world.sh(["--pids", "200", "--timeout", "3"], "bomb() { bomb | bomb & }; bomb; sleep 1000").start();
     world.wait_running(&running);
     assert_host_responsive(&world);
 
@@ -141,9 +154,11 @@ fn limits_cpus_hold_a_busy_loop() {
     if !can_enforce(&world, "--cpus", "0.2") {
         return;
     }
-    let busy = "import time\nend = time.time() + 3\nwhile time.time() < end: pass\nprint(time.process_time() / 3)";
+    let busy =
+        "import time\nend = time.time() + 3\nwhile time.time() < end: pass\nprint(time.process_time() / 3)";
 
-    let used: f64 = world.python(["--cpus", "0.2"], busy).run().succeeded().trim_end().parse().expect("a number");
+    let used: f64 =
+        world.python(["--cpus", "0.2"], busy).run().succeeded().trim_end().parse().expect("a number");
 
     assert!(used < 0.35, "{used} of a CPU");
 }
@@ -166,17 +181,33 @@ say(tried(lambda: [files.append(os.dup(0)) for _ in range(1000)]), len(files) <=
 #[test]
 fn limits_open_files_run_out_inside_only() {
     let world = World::new();
-    let sandbox = world.airlock(["run", "-d", "--pids", "50", "--", "python3", "-c", &script(r#"
+    let sandbox = world
+        .airlock([
+            "run",
+            "-d",
+            "--pids",
+            "50",
+            "--",
+            "python3",
+            "-c",
+            &script(
+                r#"
 for _ in range(20):
     if os.fork() == 0: break
 files = []
 tried(lambda: [files.append(os.dup(0)) for _ in range(1 << 20)])
 say("full")
 os.read(os.pipe()[0], 1)
-"#)]).run().succeeded();
+"#,
+            ),
+        ])
+        .run()
+        .succeeded();
     let sandbox = sandbox.trim_end();
 
-    eventually("all files are open", || (world.airlock(["logs", sandbox]).run().stdout.lines().count() >= 21).then_some(()));
+    eventually("all files are open", || {
+        (world.airlock(["logs", sandbox]).run().stdout.lines().count() >= 21).then_some(())
+    });
 
     assert_host_responsive(&world);
     world.exec(sandbox, "true").run().succeeded();
@@ -188,11 +219,18 @@ fn limits_disk_bounds_bytes_everywhere_the_sandbox_writes() {
         return not_applicable("a plain --disk is for root");
     }
     let world = World::new();
-    for place in ["/tmp/big", "/root/big", "/usr/local/big", "/var/tmp/big", "/etc/big", "/srv/big", "/var/lib/big"] {
-        let filled = world.sh(["--disk", "32M"], &format!("head -c 100M /dev/zero > {place}; echo $?; stat -c %s {place}")).run();
+    for place in
+        ["/tmp/big", "/root/big", "/usr/local/big", "/var/tmp/big", "/etc/big", "/srv/big", "/var/lib/big"]
+    {
+        let filled = world
+            .sh(["--disk", "32M"], &format!("head -c 100M /dev/zero > {place}; echo $?; stat -c %s {place}"))
+            .run();
 
         let (code, size) = filled.stdout.split_once('\n').expect("two lines");
-        assert!(code != "0" && filled.stderr.contains("No space left") || filled.stderr.contains("quota"), "{place}: {filled}");
+        assert!(
+            code != "0" && filled.stderr.contains("No space left") || filled.stderr.contains("quota"),
+            "{place}: {filled}"
+        );
         assert!(size.trim_end().parse::<u64>().expect("a size") <= 32 << 20, "{place}: {filled}");
     }
     let sandbox = world.detached(["--disk", "32M"], "sleep 1000");
@@ -223,10 +261,13 @@ say(tried(fill), count < 50000)
 #[test]
 fn limits_disk_in_memory_bounds_everything_the_sandbox_writes() {
     let world = World::new();
-    let places: &[&str] = if who() == Who::Root { &["/tmp", "/root", "/usr/local"] } else { &["/tmp", "/root", "/var/tmp"] };
+    let places: &[&str] =
+        if who() == Who::Root { &["/tmp", "/root", "/usr/local"] } else { &["/tmp", "/root", "/var/tmp"] };
 
     for place in places {
-        let filled = world.sh(["--disk", "16M,tmpfs"], &format!("head -c 100M /dev/zero > {place}/big; echo $?")).run();
+        let filled = world
+            .sh(["--disk", "16M,tmpfs"], &format!("head -c 100M /dev/zero > {place}/big; echo $?"))
+            .run();
 
         assert_eq!(filled.stdout, "1\n", "{place}: {filled}");
         assert!(filled.stderr.contains("No space left"), "{place}: {filled}");
@@ -256,10 +297,15 @@ fn limits_a_watched_disk_freezes_who_writes_too_much() {
     let closed = "os.mkdir('c'); os.chdir('c'); os.chmod('/tmp/w/c', 0o000) if os.getuid() else None\nos.chmod('/tmp/w', 0o700)";
     for hide in ["", deep, closed] {
         let world = World::new();
-        let sandbox = world.airlock(["run", "-d", "--disk", "16M,watched", "--", "python3", "-c", &writer(hide)]).run().succeeded();
+        let sandbox = world
+            .airlock(["run", "-d", "--disk", "16M,watched", "--", "python3", "-c", &writer(hide)])
+            .run()
+            .succeeded();
         let sandbox = sandbox.trim_end();
 
-        let state = eventually("it is frozen", || Some(world.state(sandbox)).filter(|state| state["status"] != "running"));
+        let state = eventually("it is frozen", || {
+            Some(world.state(sandbox)).filter(|state| state["status"] != "running")
+        });
 
         assert_eq!(state["status"], "paused", "{hide}: {state}");
         assert!(state["note"].as_str().is_some_and(|note| note.contains("frozen")), "{state}");
@@ -285,7 +331,8 @@ fn limits_a_program_that_takes_too_long_is_asked_to_end() {
     let world = World::new();
     let began = Instant::now();
 
-    let ended = world.sh(["--timeout", "1"], "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done").run();
+    let ended =
+        world.sh(["--timeout", "1"], "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done").run();
 
     assert_eq!((ended.code, ended.stdout.as_str()), (124, "asked\n"), "{ended}");
     assert!(began.elapsed() < Duration::from_secs(9), "it had until SIGKILL");
@@ -295,7 +342,10 @@ fn limits_a_program_that_takes_too_long_is_asked_to_end() {
 fn limits_a_program_that_does_not_want_to_end_is_killed() {
     let world = World::new();
 
-    let ended = world.sh(["--timeout", "1"], "trap '' TERM; echo ready; while :; do sleep 0.05; done").deadline(DEADLINE).run();
+    let ended = world
+        .sh(["--timeout", "1"], "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        .deadline(DEADLINE)
+        .run();
 
     assert_eq!((ended.code, ended.stdout.as_str()), (124, "ready\n"), "{ended}");
 }
@@ -328,7 +378,11 @@ fn limits_that_were_asked_for_are_shown_as_such() {
 
     for (name, value) in [("pids", 77), ("nofile", 99), ("timeout", 3_600_000)] {
         let entry = limit(&state, name);
-        assert_eq!((&entry["value"], &entry["requested"]), (&Value::from(value), &Value::from(true)), "{entry}");
+        assert_eq!(
+            (&entry["value"], &entry["requested"]),
+            (&Value::from(value), &Value::from(true)),
+            "{entry}"
+        );
     }
 }
 
@@ -336,9 +390,20 @@ fn limits_that_were_asked_for_are_shown_as_such() {
 fn limits_that_make_no_sense_are_refused() {
     let world = World::new();
 
-    for [flag, value] in [["--memory", "0"], ["--memory", "1"], ["--pids", "0"], ["--pids", "-1"], ["--nofile", "0"], ["--cpus", "0"],
-        ["--cpus", "-1"], ["--cpus", "nan"], ["--disk", "0"], ["--disk", "1G,nonsense"], ["--timeout", "0"], ["--memory", "99999999999999999999G"]]
-    {
+    for [flag, value] in [
+        ["--memory", "0"],
+        ["--memory", "1"],
+        ["--pids", "0"],
+        ["--pids", "-1"],
+        ["--nofile", "0"],
+        ["--cpus", "0"],
+        ["--cpus", "-1"],
+        ["--cpus", "nan"],
+        ["--disk", "0"],
+        ["--disk", "1G,nonsense"],
+        ["--timeout", "0"],
+        ["--memory", "99999999999999999999G"],
+    ] {
         let refused = world.airlock(["run", &format!("{flag}={value}"), "--", "true"]).run();
 
         assert!([2, 125].contains(&refused.code), "{flag} {value}: {refused}");
@@ -348,7 +413,8 @@ fn limits_that_make_no_sense_are_refused() {
 #[test]
 fn limits_a_flood_of_output_stays_within_its_log() {
     let world = World::new();
-    let sandbox = world.detached([], "yes 0123456789012345678901234567890123456789012345678901234567890123456789");
+    let sandbox =
+        world.detached([], "yes 0123456789012345678901234567890123456789012345678901234567890123456789");
     let folder = world.home().join("sandboxes").join(&sandbox);
     let bound = limit(&world.state(&sandbox), "log")["value"].as_u64().expect("bytes");
 
@@ -386,18 +452,39 @@ fn limits_of_a_user_hold_in_a_group_that_root_has_handed_over() {
     let place = world.aside("user");
     fs::copy(binary(), place.join("airlock")).expect("a copy");
     fs::create_dir(place.join("work")).expect("a workspace");
-    let owned = Command::new("chown").args(["-R", &format!("{user}:{user}")]).arg(&place).status().expect("chown runs");
-    let opened = Command::new("chmod").arg("755").arg(place.parent().expect("the world's place")).status().expect("chmod runs");
+    let owned = Command::new("chown")
+        .args(["-R", &format!("{user}:{user}")])
+        .arg(&place)
+        .status()
+        .expect("chown runs");
+    let opened = Command::new("chmod")
+        .arg("755")
+        .arg(place.parent().expect("the world's place"))
+        .status()
+        .expect("chmod runs");
     assert!(owned.success() && opened.success());
-    let groups: Vec<_> = ["memory", "pids", "cpu"].iter().map(|name| Path::new("/sys/fs/cgroup").join(name)).filter(|path| path.exists())
-        .map(|path| path.join(format!("airlock-test-{}", std::process::id()))).collect();
+    let groups: Vec<_> = ["memory", "pids", "cpu"]
+        .iter()
+        .map(|name| Path::new("/sys/fs/cgroup").join(name))
+        .filter(|path| path.exists())
+        .map(|path| path.join(format!("airlock-test-{}", std::process::id())))
+        .collect();
 
     // A shell of root's enters the groups, hands them over and becomes the user.
     let enter = "for g in $GROUPS_; do mkdir $g && chown -R 61234:61234 $g && echo $$ > $g/cgroup.procs || exit 99; done; \
                  exec setpriv --reuid 61234 --regid 61234 --clear-groups -- \"$0\" run --memory 64M -- python3 -c 'bytearray(512 << 20)'";
     let names: Vec<String> = groups.iter().map(|group| group.display().to_string()).collect();
-    let output = Command::new("sh").args(["-c", enter]).arg(place.join("airlock")).env_clear().env("GROUPS_", names.join(" "))
-        .env("PATH", "/usr/bin:/bin:/usr/sbin").env("HOME", &place).env("AIRLOCK_HOME", place.join("home")).current_dir(place.join("work")).output().expect("sh runs");
+    let output = Command::new("sh")
+        .args(["-c", enter])
+        .arg(place.join("airlock"))
+        .env_clear()
+        .env("GROUPS_", names.join(" "))
+        .env("PATH", "/usr/bin:/bin:/usr/sbin")
+        .env("HOME", &place)
+        .env("AIRLOCK_HOME", place.join("home"))
+        .current_dir(place.join("work"))
+        .output()
+        .expect("sh runs");
     let removed: Vec<bool> = groups.iter().map(|group| eventually_removed(group)).collect();
 
     let stderr = String::from_utf8_lossy(&output.stderr);

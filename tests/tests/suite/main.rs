@@ -2,8 +2,9 @@
 
 #![expect(
     clippy::expect_used,
-    clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "a test says what it expected by failing"
 )]
 

@@ -87,7 +87,7 @@ fn ls_shows_what_runs_and_with_all_what_does_not() {
     let mut both = vec![running.clone(), stopped];
     both.sort_unstable();
 
-    assert_eq!(ids(&[]), [running.clone()]);
+    assert_eq!(ids(&[]), std::slice::from_ref(&running));
     assert_eq!(ids(&["--running"]), [running]);
     assert_eq!(ids(&["--all"]), both);
     let table = world.airlock(["ls", "--all"]).run().succeeded();
@@ -300,7 +300,7 @@ fn what_runs_cannot_be_started_and_what_does_not_cannot_be_entered() {
     let running = world.airlock(["start", "web"]).run().failed(1);
     world.airlock(["kill", "web"]).run().succeeded();
     world.airlock(["wait", "web"]).run().succeeded();
-    let stopped = world.exec("web", "true").run().failed(1);
+    let stopped = world.exec("web", "true").run().failed(125);
 
     assert!(running.contains("fix:  airlock restart"), "{running}");
     assert!(stopped.contains("fix:  airlock start"), "{stopped}");

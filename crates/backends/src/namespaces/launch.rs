@@ -3,6 +3,7 @@
 use super::{During, Failed, child};
 use airlock_engine::{
     Backend, Confine, Launched, Plan,
+    doctor::explain_launch_failure,
     plan::{chain, refusal},
 };
 use airlock_images::host::Hide;
@@ -31,10 +32,7 @@ pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
     fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal> {
-        let refused = |failed: Failed| {
-            let fix = Some("airlock doctor");
-            refusal(125, "this sandbox cannot be sealed", Some(&chain(&failed)), fix)
-        };
+        let refused = |failed: Failed| unsealed(plan, &chain(&failed));
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
@@ -56,10 +54,17 @@ impl Backend for Namespaces {
     }
 }
 
+/// Why no wall could be built: what this host is known to forbid, else what the kernel said.
+fn unsealed(plan: &Plan, why: &str) -> Refusal {
+    match explain_launch_failure(&plan.caller) {
+        Some(known) => refusal(125, &known.what, Some(&known.why), Some(&known.fix)),
+        None => refusal(125, "this sandbox cannot be sealed", Some(why), Some("airlock doctor")),
+    }
+}
+
 /// Gives the child what only the keeper can give, and waits until it is sealed.
 fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
-    let unsealed =
-        |why: String| refusal(125, "this sandbox cannot be sealed", Some(&why), Some("airlock doctor"));
+    let unsealed = |why: String| unsealed(plan, &why);
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();

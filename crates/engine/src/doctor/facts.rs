@@ -64,6 +64,8 @@ pub struct Facts {
     pub limits: Vec<Limit>,
     /// Whether the user's own systemd can be asked for a group.
     pub manager: UserManager,
+    /// What a scope that the user's systemd makes for a sandbox could limit; nothing where no scope is needed.
+    pub scope: Vec<Controller>,
     /// Whether a limit of memory covers swap.
     pub is_swap_bounded: bool,
     /// What the kernel said to the steps of building a sandbox.
@@ -129,6 +131,8 @@ pub enum Packages {
 const FIRST_RANGE: u32 = 100_000;
 const CONTROLLERS: [Controller; 4] =
     [Controller::Memory, Controller::Pids, Controller::Cpu, Controller::Freezer];
+/// By what a keeper is put into a scope.
+const SYSTEMD_RUN: &str = "/usr/bin/systemd-run";
 /// Directories of the host whose file systems must be able to show shifted ids.
 const SHOWN: [&str; 4] = ["/usr", "/etc", "/var", "/opt"];
 
@@ -151,6 +155,7 @@ impl Facts {
     #[must_use]
     pub fn read(asker: &Asker, uid: u32) -> Facts {
         let hierarchies = hierarchies();
+        let manager = cgroup::user_manager(asker.runtime_dir.as_deref());
         Facts {
             person: Person::read(uid),
             binary: asker.binary.clone(),
@@ -164,7 +169,8 @@ impl Facts {
             nesting: Nesting::read(),
             state: StateDirectory::read(&asker.home),
             limits: limits(uid, &hierarchies),
-            manager: cgroup::user_manager(asker.runtime_dir.as_deref()),
+            manager,
+            scope: scope(uid, manager, &hierarchies),
             is_swap_bounded: hierarchies.iter().all(bounds_swap),
             trial: Trial::default(),
         }
@@ -292,6 +298,22 @@ fn limits(uid: u32, hierarchies: &[Hierarchy]) -> Vec<Limit> {
         }
     };
     CONTROLLERS.map(|controller| Limit { controller, cannot: cannot(controller) }).to_vec()
+}
+
+/// The controllers systemd has given to the manager of this user, if a keeper would ask it for a scope.
+fn scope(uid: u32, manager: UserManager, hierarchies: &[Hierarchy]) -> Vec<Controller> {
+    let asks =
+        cgroup::layout().is_ok_and(|layout| cgroup::systemd_scope(&layout, manager, "doctor").is_some());
+    let v2 = hierarchies.iter().find(|found| found.version == Version::V2);
+    let Some(Hierarchy { mount, .. }) = v2.filter(|_| asks && Path::new(SYSTEMD_RUN).exists()) else {
+        return Vec::new();
+    };
+    let group = mount.join(format!("user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"));
+    let names = fs::read_to_string(group).unwrap_or_default();
+    CONTROLLERS
+        .into_iter()
+        .filter(|one| names.split_whitespace().any(|name| name == one.to_string()))
+        .collect()
 }
 
 fn withheld(uid: u32, controller: Controller, hierarchies: &[Hierarchy]) -> Option<Reason> {

@@ -21,6 +21,20 @@ fn controller(facts: &Facts, limit: &Limit) -> Finding {
     let Some(cannot) = &limit.cannot else {
         return Finding::ok(name, format!("{flag} is enforced by control groups"));
     };
+    let is_undelegated = matches!(
+        cannot.reason,
+        Reason::NotOurs { version: Version::V2, .. } | Reason::Managed { .. } | Reason::Hidden { .. }
+    );
+    // A keeper asks for a scope only for these two.
+    let by_scope = matches!(limit.controller, Controller::Memory | Controller::Cpu)
+        && is_undelegated
+        && facts.manager == UserManager::Running;
+    if by_scope && facts.scope.contains(&limit.controller) {
+        return Finding::ok(
+            name,
+            format!("{flag} is enforced in a scope that your systemd makes for the sandbox"),
+        );
+    }
     let instead = match limit.controller {
         Controller::Memory => "--memory is refused, and there is no default limit",
         Controller::Pids => "--pids is enforced by a resource limit only",
@@ -35,6 +49,7 @@ fn controller(facts: &Facts, limit: &Limit) -> Finding {
             finding.fixed_by(Fix::root(vec![Step::Run(words.split(' ').map(str::to_owned).collect())]))
         }
         Reason::NotHandedDown { .. } => finding.fixed_by(hand_down()),
+        _ if by_scope => finding.fixed_by(hand_down()),
         Reason::NotOurs { version: Version::V2, .. } | Reason::Managed { .. }
             if facts.manager == UserManager::Absent =>
         {

@@ -65,6 +65,7 @@ fn debian() -> Facts {
             .map(limit)
             .into(),
         manager: UserManager::Running,
+        scope: Vec::new(),
         is_swap_bounded: true,
         trial: Trial::all_yes(),
     }
@@ -284,7 +285,11 @@ fn a_limit_that_is_not_delegated_is_told_with_the_way_to_get_it() {
     let not_ours =
         |version| Reason::NotOurs { dir: session.clone(), mount: "/sys/fs/cgroup".into(), version };
     let cases = [
-        (not_ours(Version::V2), UserManager::Running, "systemd-run --user --scope -p Delegate=yes airlock …"),
+        (
+            not_ours(Version::V2),
+            UserManager::Running,
+            "sudo airlock doctor --fix cgroup-memory   (then log in again)",
+        ),
         (
             not_ours(Version::V2),
             UserManager::Absent,
@@ -308,6 +313,26 @@ fn a_limit_that_is_not_delegated_is_told_with_the_way_to_get_it() {
         assert_eq!(remedy(&facts, "cgroup-memory"), expected);
         assert_eq!(report.summary(), "airlock can run here");
     }
+}
+
+#[test]
+fn a_limit_that_needs_a_scope_holds_where_systemd_makes_one() {
+    let mut facts = debian();
+    facts.scope = vec![Controller::Memory, Controller::Pids];
+    let dir: PathBuf = "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope".into();
+    for limit in &mut facts.limits {
+        let reason =
+            Reason::NotOurs { dir: dir.clone(), mount: "/sys/fs/cgroup".into(), version: Version::V2 };
+        limit.cannot = Some(Cannot { controller: limit.controller, reason, uid: 1000 });
+    }
+
+    let report = examine(&facts);
+
+    let status = |name: &str| found(&report, name).status;
+    assert_eq!(status("cgroup-memory"), Status::Ok);
+    assert_eq!(status("cgroup-cpu"), Status::Degraded);
+    assert_eq!(status("cgroup-pids"), Status::Degraded);
+    assert_eq!(remedy(&facts, "cgroup-pids"), "systemd-run --user --scope -p Delegate=yes airlock …");
 }
 
 #[test]

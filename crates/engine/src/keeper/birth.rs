@@ -23,7 +23,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::PermissionsExt as _,
     },
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
 };
 use tokio::{io::Interest, sync::mpsc};
@@ -35,7 +35,7 @@ pub struct Born {
     plan: Plan,
     launched: Launched,
     group: Option<Group>,
-    limits: Vec<Enforced>,
+    state: State,
 }
 
 /// A sandbox and the tasks around it.
@@ -66,9 +66,10 @@ pub fn build(
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
-    let (group, mut limits) = confine(&plan, sandbox)?;
+    let confined = confine(&plan)?;
+    let state = note(sandbox, &spec, &plan, &confined)?;
+    let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
-    limits.extend(other_limits(&plan, bounded.as_ref()));
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
     let cgroup = group.as_ref().and_then(Group::clone_into_fd);
     let entries = match &group {
@@ -78,7 +79,7 @@ pub fn build(
     let disk = bounded.map(|limited| limited.mount);
     let launched = backend.launch(&plan, Confine { streams: &streams, entries: &entries, cgroup, disk });
     match launched {
-        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, limits }),
+        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state }),
         Err(refusal) => {
             let _ = group.map(Group::remove);
             Err(refusal)
@@ -111,8 +112,10 @@ impl Born {
     fn into_keeper(self, guest: mpsc::Sender<link::Outgoing>, orders: mpsc::Sender<super::Order>) -> Keeper {
         let (plan, log) = (self.plan, Log::at(&self.sandbox.log()));
         let shifted = plan.ids.user_outside(plan.user.uid).zip(plan.ids.group_outside(plan.user.gid));
-        let state = state(&self.sandbox, &plan, &self.launched, &self.group, self.limits);
-        let keeper = Keeper {
+        let mut state = self.state;
+        state.keeper_pid = Some(std::process::id());
+        state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
+        Keeper {
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -129,47 +132,35 @@ impl Born {
             orders,
             main: Cell::new(0),
             early: RefCell::default(),
+            runs: tokio::sync::watch::Sender::new(0),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             _image: plan.image,
-        };
-        keeper.update(|_| {});
-        keeper
+        }
     }
 }
 
-/// The state of a sandbox that has just been built.
-fn state(
-    sandbox: &Sandbox,
-    plan: &Plan,
-    launched: &Launched,
-    group: &Option<Group>,
-    limits: Vec<Enforced>,
-) -> State {
+/// Writes down what the sandbox is about to have on this host, before it has it: whenever this process is killed,
+/// what is left can be found and removed.
+fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Result<State, Refusal> {
     let extents = |extents: &[Extent]| -> Vec<IdExtent> {
         let extent = |e: &Extent| IdExtent { inside: e.inside, outside: e.outside, count: e.count };
         extents.iter().map(extent).collect()
     };
-    let paths = group.as_ref().map(Group::paths).unwrap_or_default();
-    let old = sandbox.state();
-    let name = old.as_ref().ok().map(|state| state.name.clone());
-    let created = old.map_or_else(|_| crate::store::now(), |state| state.created_at);
-    State {
-        id: sandbox.id().clone(),
-        name: name.unwrap_or_else(|| crate::store::generate_name(0)),
-        created_at: created,
-        started_at: None,
-        status: Status::Creating,
-        exit: None,
-        keeper_pid: Some(std::process::id()),
-        init_pid: u32::try_from(launched.init.pid.as_raw_nonzero().get()).ok(),
-        restarts: 0,
-        limits,
-        id_map: extents(&plan.ids.users),
-        group_map: extents(&plan.ids.groups),
-        note: None,
-        cgroups: paths.iter().map(|path| path.display().to_string()).collect(),
-    }
+    let mut state = sandbox.state().unwrap_or_else(|_| sandbox.first_state(spec));
+    state.status = Status::Creating;
+    state.exit = None;
+    state.restarts = 0;
+    state.note = None;
+    state.id_map = extents(&plan.ids.users);
+    state.group_map = extents(&plan.ids.groups);
+    state.cgroups = confined.paths(sandbox)?.iter().map(|path| path.display().to_string()).collect();
+    state.limits.clone_from(&confined.enforced);
+    state.limits.extend(other_limits(plan, sandbox));
+    sandbox.write_state(&state).map_err(|err| {
+        plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
+    })?;
+    Ok(state)
 }
 
 /// The guest lies in the state directory as a file nobody writes to. It is compared with the one in this binary when
@@ -215,8 +206,15 @@ fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
     Ok(())
 }
 
+/// The control groups a sandbox is to have.
+struct Confined {
+    layout: Layout,
+    limits: cgroup::Limits,
+    enforced: Vec<Enforced>,
+}
+
 /// Control groups: what was asked for must hold, the defaults where this host can.
-fn confine(plan: &Plan, sandbox: &Sandbox) -> Result<(Option<Group>, Vec<Enforced>), Refusal> {
+fn confine(plan: &Plan) -> Result<Confined, Refusal> {
     let layout = cgroup::layout().map_err(|err| {
         plan::refusal(5, "the control groups of this host cannot be read", Some(&err.to_string()), None)
     })?;
@@ -225,56 +223,47 @@ fn confine(plan: &Plan, sandbox: &Sandbox) -> Result<(Option<Group>, Vec<Enforce
     let limits = cgroup::Limits {
         memory: (bounds.memory.requested || can(Controller::Memory)).then_some(bounds.memory.value),
         cpu_millis: bounds.cpu_millis,
-        // The kernel bounds pids by the resource limit too, so an unasked bound needs no group of its own.
-        pids: (can(Controller::Pids)).then_some(bounds.pids.value),
+        // The resource limit bounds them too, so that a bound on pids never needs a group.
+        pids: can(Controller::Pids).then_some(bounds.pids.value),
     };
     let by = |controller| match layout.version_of(controller) {
         Some(Version::V1) => By::CgroupV1,
         Some(Version::V2) => By::CgroupV2,
         None => By::Nothing,
     };
+    let own = |limit, value, requested, by| Enforced { limit, value, requested, by };
     let memory_by = if limits.memory.is_some() { by(Controller::Memory) } else { By::Nothing };
     let pids_by = if limits.pids.is_some() { by(Controller::Pids) } else { By::Rlimit };
     let mut enforced = vec![
-        Enforced {
-            limit: Limit::Memory,
-            value: bounds.memory.value,
-            requested: bounds.memory.requested,
-            by: memory_by,
-        },
-        Enforced {
-            limit: Limit::Pids,
-            value: bounds.pids.value,
-            requested: bounds.pids.requested,
-            by: pids_by,
-        },
+        own(Limit::Memory, bounds.memory.value, bounds.memory.requested, memory_by),
+        own(Limit::Pids, bounds.pids.value, bounds.pids.requested, pids_by),
     ];
     if let Some(value) = bounds.cpu_millis {
-        enforced.push(Enforced { limit: Limit::Cpu, value, requested: true, by: by(Controller::Cpu) });
+        enforced.push(own(Limit::Cpu, value, true, by(Controller::Cpu)));
     }
-    let group = make_group(&layout, sandbox, &limits)?;
-    Ok((group, enforced))
+    Ok(Confined { layout, limits, enforced })
 }
 
-fn make_group(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Result<Option<Group>, Refusal> {
-    if *limits == cgroup::Limits::default() {
-        return Ok(None);
+impl Confined {
+    fn is_needed(&self) -> bool {
+        self.limits != cgroup::Limits::default()
     }
-    note_groups(layout, sandbox, limits)?;
-    Group::create(layout, sandbox.id().as_str(), limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
-}
 
-/// Writes the groups down before they exist, so that they can be cleared whenever this process is killed.
-fn note_groups(layout: &Layout, sandbox: &Sandbox, limits: &cgroup::Limits) -> Result<(), Refusal> {
-    let paths =
-        Group::paths_for(layout, sandbox.id().as_str(), limits, &[]).map_err(|err| refuse_limit(&err))?;
-    let noted = sandbox.state().and_then(|mut state| {
-        state.cgroups = paths.iter().map(|path| path.display().to_string()).collect();
-        sandbox.write_state(&state)
-    });
-    noted.map_err(|err| {
-        plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
-    })
+    fn paths(&self, sandbox: &Sandbox) -> Result<Vec<PathBuf>, Refusal> {
+        if !self.is_needed() {
+            return Ok(Vec::new());
+        }
+        let id = sandbox.id().as_str();
+        Group::paths_for(&self.layout, id, &self.limits, &[]).map_err(|err| refuse_limit(&err))
+    }
+
+    fn make(&self, sandbox: &Sandbox) -> Result<Option<Group>, Refusal> {
+        if !self.is_needed() {
+            return Ok(None);
+        }
+        let id = sandbox.id().as_str();
+        Group::create(&self.layout, id, &self.limits, &[]).map(Some).map_err(|err| refuse_limit(&err))
+    }
 }
 
 fn refuse_limit(err: &cgroup::Error) -> Refusal {
@@ -313,7 +302,7 @@ fn bounded_disk(
     Ok(Some(limited))
 }
 
-fn other_limits(plan: &Plan, bounded: Option<&Limited>) -> Vec<Enforced> {
+fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
     let own = |limit, value, requested, by| Enforced { limit, value, requested, by };
     let bounds = &plan.bounds;
     let total = disk::free(&plan.disk).map_or(0, |free| free.total);
@@ -323,20 +312,15 @@ fn other_limits(plan: &Plan, bounded: Option<&Limited>) -> Vec<Enforced> {
         own(Limit::Log, bounds::LOG_BYTES, false, By::Keeper),
     ];
     if let Some(wanted) = bounds.disk {
-        let by = match bounded.map(|limited| limited.backing) {
-            Some(disk::Backing::ProjectQuota) => By::Quota,
-            Some(disk::Backing::LoopImage) => By::LoopImage,
-            None => By::from(wanted.by),
+        let by = match (wanted.by, disk::backing(sandbox.folder())) {
+            (DiskBy::Kernel, disk::Backing::ProjectQuota) => By::Quota,
+            (by, _) => By::from(by),
         };
         limits.push(own(Limit::Disk, wanted.bytes, true, by));
     }
     if let Some(timeout) = bounds.timeout {
-        limits.push(own(
-            Limit::Timeout,
-            u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-            true,
-            By::Keeper,
-        ));
+        let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        limits.push(own(Limit::Timeout, millis, true, By::Keeper));
     }
     limits
 }

@@ -80,13 +80,14 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
         for signal in keeper.early.take() {
             let _ = keeper.signal(program.process, signal).await;
         }
-        let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
-        let _ = life.news.send(started).await;
         keeper.update(|state| {
             state.status = Status::Running;
             state.started_at = Some(store::now());
             state.exit = None;
         });
+        let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
+        let _ = life.news.send(started).await;
+        keeper.runs.send_modify(|runs| *runs = runs.wrapping_add(1));
         let outcome = follow(keeper, &mut program, &mut life).await;
         program.written.wait().await;
         if began.elapsed() >= WELL {

@@ -64,6 +64,8 @@ pub struct Keeper {
     main: Cell<u32>,
     /// Signals that came before the main program runs.
     early: RefCell<Vec<i32>>,
+    /// How often the main program was started.
+    runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
     /// Keeps what the host image consists of on disk.
@@ -143,7 +145,7 @@ impl Keeper {
         self.wait().await
     }
 
-    /// Ends the main program and starts it anew.
+    /// Ends the main program and starts it anew. Returns when the new one runs.
     pub async fn restart(&self, grace: Duration) -> Result<(), Refusal> {
         if self.spec.stdio.passed() > 0 {
             let why = "its streams belong to the command that started it";
@@ -155,7 +157,13 @@ impl Keeper {
             ));
         }
         self.thaw_if_frozen().await;
-        self.orders.send(Order::Restart { grace }).await.map_err(|_| gone())
+        let mut runs = self.runs.subscribe();
+        self.orders.send(Order::Restart { grace }).await.map_err(|_| gone())?;
+        tokio::select! {
+            biased;
+            started = runs.changed() => started.map_err(|_| gone()),
+            _ = self.wait() => Err(gone()),
+        }
     }
 
     /// Waits until the sandbox has ended for good.

@@ -1,11 +1,7 @@
 //! A new sandbox: an id nobody has, the lock, the name, the two files.
 
-use super::{Error, Lock, Sandbox, Store, failed, now};
-use airlock_protocol::{
-    SandboxId,
-    spec::Spec,
-    state::{State, Status},
-};
+use super::{Error, Lock, Sandbox, Store, failed};
+use airlock_protocol::{SandboxId, spec::Spec};
 use rustix::{
     fs::Mode,
     io::Errno,
@@ -17,8 +13,8 @@ use std::{io, path::Path};
 const ATTEMPTS: u32 = 16;
 
 impl Store {
-    /// A new sandbox in state `Creating`, with its lock held. Until the lock is dropped (in every process that has
-    /// it) nobody takes the sandbox for dead: hand it to the keeper.
+    /// A new sandbox with its lock held; it has no state until its keeper writes one, and is not listed before.
+    /// Until the lock is dropped (in every process that has it) nobody takes it for a left-over: hand it to the keeper.
     ///
     /// The lock comes before the name and the files, so that whatever a crash leaves behind can be told from a
     /// sandbox that is being made.
@@ -55,23 +51,7 @@ impl Store {
 
     fn fill(&self, sandbox: &Sandbox, spec: &Spec) -> Result<(), Error> {
         self.reserve(spec, sandbox.id())?;
-        sandbox.write_spec(spec)?;
-        sandbox.write_state(&State {
-            id: sandbox.id().clone(),
-            name: spec.name.clone(),
-            created_at: now(),
-            started_at: None,
-            status: Status::Creating,
-            exit: None,
-            keeper_pid: None,
-            init_pid: None,
-            restarts: 0,
-            limits: Vec::new(),
-            id_map: Vec::new(),
-            group_map: Vec::new(),
-            note: None,
-            cgroups: Vec::new(),
-        })
+        sandbox.write_first_spec(spec)
     }
 
     fn reserve(&self, spec: &Spec, id: &SandboxId) -> Result<(), Error> {

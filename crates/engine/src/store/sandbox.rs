@@ -1,7 +1,11 @@
 //! One sandbox's folder: its files, its lock and the way to its keeper.
 
 use super::{Error, Store, failed};
-use airlock_protocol::{SandboxId, spec::Spec, state::State};
+use airlock_protocol::{
+    SandboxId,
+    spec::Spec,
+    state::{State, Status},
+};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock},
     io::Errno,
@@ -83,6 +87,33 @@ impl Sandbox {
     /// What the keeper last wrote. Not repaired: see [`Sandbox::repaired_state`].
     pub fn state(&self) -> Result<State, Error> {
         read(&self.folder.join("state.json"))
+    }
+
+    /// The state of a sandbox that is being made.
+    pub fn first_state(&self, spec: &Spec) -> State {
+        State {
+            id: self.id.clone(),
+            name: spec.name.clone(),
+            created_at: super::now(),
+            started_at: None,
+            status: Status::Creating,
+            exit: None,
+            keeper_pid: None,
+            init_pid: None,
+            restarts: 0,
+            limits: Vec::new(),
+            id_map: Vec::new(),
+            group_map: Vec::new(),
+            note: None,
+            cgroups: Vec::new(),
+        }
+    }
+
+    /// Writes `spec.json` of a sandbox that nobody else sees yet.
+    pub(super) fn write_first_spec(&self, spec: &Spec) -> Result<(), Error> {
+        let path = self.folder.join("spec.json");
+        let text = serde_json::to_vec(spec).map_err(|err| failed("write", &path)(err.into()))?;
+        std::fs::write(&path, text).map_err(failed("write", &path))
     }
 
     /// Replaces `spec.json`.
