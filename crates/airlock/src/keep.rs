@@ -21,7 +21,7 @@ use airlock_linux::fd;
 use airlock_protocol::{
     control::{Begin, Refusal, Reply},
     frame::{Decoder, Frame},
-    state::{Cause, Exit},
+    state::{Cause, Exit, Status},
 };
 use std::{
     io,
@@ -49,16 +49,32 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
     match begin(&socket, &sandbox) {
         Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
         Err(refusal) => {
-            // Nothing ran: a sandbox that never was leaves nothing behind.
-            let fresh = !sandbox.state().is_ok_and(|state| state.started_at.is_some());
-            if fresh && let Err(err) = sandbox.remove(lock) {
-                eprintln!("airlock keep: {err}");
-            }
+            lay_down(&sandbox, lock, &refusal);
             let code = refusal.code;
             let _ = say(&socket, &Reply::Refused(refusal));
             Ok(code)
         }
     }
+}
+
+/// Nothing ran: a sandbox that never was leaves nothing behind, one that was started anew is stopped as before. Whoever
+/// hears of the refusal finds it so.
+fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
+    let done = match sandbox.state() {
+        Ok(mut state) if state.started_at.is_some() => {
+            let cause = Cause::NotStarted { why: refusal.what.clone() };
+            state.status = Status::Stopped;
+            state.exit = Some(Exit { code: refusal.code, cause, at: airlock_engine::store::now() });
+            (state.keeper_pid, state.init_pid) = (None, None);
+            state.cgroups.clear();
+            sandbox.write_state(&state)
+        }
+        _ => return sandbox.clone().remove(lock).unwrap_or_else(|err| eprintln!("airlock keep: {err}")),
+    };
+    if let Err(err) = done {
+        eprintln!("airlock keep: {err}");
+    }
+    drop(lock);
 }
 
 /// What the first client sent.

@@ -163,6 +163,7 @@ fn a_workspace_that_another_sandbox_made_a_link_is_refused() {
     let refused = world.airlock(["start", "inner"]).run().failed(125);
 
     assert!(refused.contains("symbolic link") && refused.contains("fix:"), "{refused}");
+    assert_eq!(world.state("inner")["status"], "stopped");
     victim.assert_untouched();
 }
 
