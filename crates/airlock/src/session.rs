@@ -395,6 +395,7 @@ mod tests {
         drop(source);
         let (session, mut keeper) = session(None);
 
+        say(&mut keeper, &Reply::Started { pid: 2 });
         let program = std::thread::spawn(move || {
             let expected =
                 [Frame::data(TERMINAL, b"abc").encode(), Frame::data(TERMINAL, b"\x04").encode()].concat();

@@ -109,8 +109,7 @@ fn program(start: &Start, stdio: Vec<OwnedFd>) -> Result<Program, Failed> {
     let text = |text: &String| CString::new(text.as_bytes());
     let stdio: [OwnedFd; 3] = stdio.try_into().map_err(|_| invalid(()))?;
     let name = start.command.first().ok_or_else(|| invalid(()))?;
-    let terminal =
-        if start.terminal { stdio.iter().position(|stream| rustix::termios::isatty(stream)) } else { None };
+    let terminal = if start.terminal { stdio.iter().position(rustix::termios::isatty) } else { None };
     Ok(Program {
         files: candidates(name, &start.env).map_err(|_| invalid(()))?,
         arguments: start.command.iter().map(text).collect::<Result<_, _>>().map_err(|_| invalid(()))?,

@@ -249,7 +249,7 @@ enum Add {
 }
 
 const DO_WITHOUT: &str = "leave it out: the program would not gain anything from it";
-const OTHER_WAY_IN: &str = "allow the destination with --allow, or publish a port with --publish";
+const OTHER_WAY_IN: &str = "leave it out: ping and low ports work inside without it";
 const RAISE_OUTSIDE: &str = "raise the limit from outside with --nofile, --pids or --memory";
 
 const fn usual_cap(name: &'static str) -> Known {

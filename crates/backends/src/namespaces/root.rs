@@ -232,7 +232,7 @@ impl Builder<'_> {
 
     fn cover_all(&self, masks: &[Mask]) -> Result<(), Failed> {
         for mask in masks {
-            let Ok(target) = mount::open_beneath(self.root.as_fd(), &mask.path) else { continue };
+            let Some(target) = system::open_if_there(self.root.as_fd(), &mask.path)? else { continue };
             system::cover(&target).during(&format!("hide {}", mask.path.display()))?;
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Builder<'_> {
     fn own_covered(&self) -> Result<(), Failed> {
         for path in &self.plan.image.covered {
             let step = format!("make the sandbox's own {}", path.display());
-            let Ok(target) = mount::open_beneath(self.root.as_fd(), path) else { continue };
+            let Some(target) = system::open_if_there(self.root.as_fd(), path)? else { continue };
             let name = path.display().to_string().replace('/', "-");
             let own = make_own(self.disk.as_fd(), &format!("own{name}"), 0o1777)?;
             let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(&step)?;
@@ -287,12 +287,8 @@ impl Builder<'_> {
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
             for socket in &bind.sockets {
                 let hidden = bind.target.join(socket);
-                let step = format!("hide {} from the programs inside", hidden.display());
-                let place = match mount::open_beneath(self.root.as_fd(), &hidden) {
-                    Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-                    other => other.during(&step)?,
-                };
-                system::cover(&place).during(&step)?;
+                let Some(place) = system::open_if_there(self.root.as_fd(), &hidden)? else { continue };
+                system::cover(&place).during(&format!("hide {}", hidden.display()))?;
             }
         }
         Ok(())

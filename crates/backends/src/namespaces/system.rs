@@ -3,7 +3,7 @@
 use super::{During, Failed};
 use airlock_engine::{Plan, plan::INSTALL_HINTS};
 use airlock_linux::mount::{self, Access, Depth};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::{
     ffi::CString,
     fs::File,
@@ -34,6 +34,8 @@ const MASKED: [&str; 17] = [
 ];
 /// Readable only.
 const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
+/// Enough for sockets and pid files.
+const RUN_SIZE: &std::ffi::CStr = c"67108864";
 /// Device nodes every program expects: name, major, minor.
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -51,8 +53,10 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Fa
     attach_at(root, "proc", &proc)?;
     let sys = mount::sysfs().during("mount a fresh /sys")?;
     attach_at(root, "sys", &sys)?;
-    let run = mount::tmpfs(&[(c"mode", c"755")]).during("make /run")?;
-    rustix::fs::mkdirat(&run, "lock", rustix::fs::Mode::from_raw_mode(0o1777)).during("make /run/lock")?;
+    let run = mount::tmpfs(&[(c"mode", c"755"), (c"size", RUN_SIZE)]).during("make /run")?;
+    rustix::fs::mkdirat(&run, "lock", Mode::from_raw_mode(0o1777)).during("make /run/lock")?;
+    rustix::fs::chmodat(&run, "lock", Mode::from_raw_mode(0o1777), AtFlags::empty())
+        .during("make /run/lock")?;
     if !plan.caller.is_root() {
         install_hints(run.as_fd()).during("make /run/airlock")?;
     }
@@ -138,7 +142,8 @@ fn devices(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
         let target = mount::make_file(dev.as_fd(), Path::new(name)).during(&step)?;
         mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
     }
-    let shm = mount::tmpfs(&[(c"mode", c"1777")]).during("make /dev/shm")?;
+    let half = CString::new((plan.bounds.memory.value / 2).to_string()).during("make /dev/shm")?;
+    let shm = mount::tmpfs(&[(c"mode", c"1777"), (c"size", half.as_c_str())]).during("make /dev/shm")?;
     attach_at(dev.as_fd(), "shm", &shm)?;
     let mqueue = mount::mqueue().during("make /dev/mqueue")?;
     attach_at(dev.as_fd(), "mqueue", &mqueue)?;
@@ -160,15 +165,24 @@ fn terminals(plan: &Plan, dev: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
     Ok(pts)
 }
 
+/// A place that is to be covered; not being there is the only reason for not covering it.
+pub(super) fn open_if_there(root: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Failed> {
+    match mount::open_beneath(root, path) {
+        Ok(place) => Ok(Some(place)),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(err).during(&format!("find {} to cover it", path.display())),
+    }
+}
+
 /// Covers and protects what a fresh `/proc` and `/sys` would still give away.
 fn protect(root: BorrowedFd<'_>) -> Result<(), Failed> {
     for path in MASKED {
-        let Ok(place) = mount::open_beneath(root, Path::new(path)) else { continue };
+        let Some(place) = open_if_there(root, Path::new(path))? else { continue };
         cover(&place).during(&format!("cover {path}"))?;
     }
     for path in READ_ONLY {
         let step = format!("make {path} read-only");
-        let Ok(place) = mount::open_beneath(root, Path::new(path)) else { continue };
+        let Some(place) = open_if_there(root, Path::new(path))? else { continue };
         if !mount::is_procfs(&place) {
             return Err(io::Error::from(io::ErrorKind::InvalidData)).during(&step);
         }

@@ -167,16 +167,23 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
 /// it is installed and whenever its inode or change time is not the one noted then, so that a changed one is never
 /// executed; comparing it at every start would cost a millisecond.
 fn install_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
-    let noted = path.with_extension("checked");
+    let noted = beside(path, "checked");
     if identity(path).is_ok_and(|identity| fs::read_to_string(&noted).is_ok_and(|noted| noted == identity)) {
         return Ok(());
     }
     if !fs::read(path).is_ok_and(|there| there == guest) {
         place_guest(path, guest)?;
     }
-    let temporary = path.with_extension(format!("checked-{}", std::process::id()));
+    let temporary = beside(path, &format!("checked-{}", std::process::id()));
     fs::write(&temporary, identity(path)?)?;
     fs::rename(&temporary, &noted)
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
 }
 
 /// What no write to a file leaves as it was.
