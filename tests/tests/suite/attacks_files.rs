@@ -155,11 +155,21 @@ fn a_socket_stays_hidden_when_its_directory_was_closed_or_moved_out_of_sight() {
     }
 }
 
+/// A process of the host that ends with the test.
+struct Sleeper(std::process::Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn processes_of_the_host_are_invisible() {
     let world = World::new();
     let mark = format!("4242.{}", std::process::id());
-    let mut sleeper = Command::new("sleep").arg(&mark).spawn().expect("sleep runs");
+    let sleeper = Sleeper(Command::new("sleep").arg(&mark).spawn().expect("sleep runs"));
     let probe = format!(
         r#"
 for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -168,12 +178,10 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     except OSError: pass
 say(tried(lambda: os.kill({}, 0)))
 "#,
-        sleeper.id()
+        sleeper.0.id()
     );
 
     let (within, without) = (inside(&world, [], &probe), outside(&world, &probe));
-    sleeper.kill().expect("our own child");
-    sleeper.wait().expect("our own child");
 
     assert_eq!((within.as_str(), without.as_str()), ("ESRCH\n", "seen\ndone\n"));
 }
