@@ -11,7 +11,9 @@ pub fn prepare_sealed() -> io::Result<()> {
     // A host without ping sockets has no such file; ping then needs what no sandbox has.
     match fs::write("/proc/sys/net/ipv4/ping_group_range", "0 4294967294") {
         Err(err) if err.raw_os_error() == Some(libc::EINVAL) => {
-            fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0")
+            // A namespace with a single group, which is ours.
+            let group = rustix::process::getgid().as_raw();
+            fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{group} {group}"))
         }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -128,8 +128,10 @@ fn a_shell_inside_has_job_control() {
     eventually("the job runs", || {
         world.exec("-", "cat /proc/[0-9]*/comm | grep -c '^sleep$'").run().stdout.trim().eq("1").then_some(())
     });
+    terminal.clear();
     terminal.type_keys("\x1a");
     terminal.wait_for("Stopped");
+    terminal.wait_for("inside> ");
     terminal.clear();
     terminal.type_keys("fg\n");
     terminal.wait_for("sleep 1000");
@@ -173,6 +175,7 @@ fn a_pipeline_keeps_its_terminal_where_it_has_one() {
 
     terminal.type_keys("echo text | airlock run -- sh -c 'test -p /dev/stdin && test -t 1 && cat' | tr a-z A-Z; echo ended\n");
     terminal.wait_for("\nended");
+    terminal.wait_for("ready> ");
     terminal.clear();
     terminal.type_keys("airlock run -- sh -c 'test -t 0 && test -p /dev/stdout && echo text' | tr a-z A-Z\n");
 
