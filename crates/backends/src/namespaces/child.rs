@@ -58,7 +58,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    net::prepare_sealed(plan.user.gid).during("prepare the network namespace")?;
+    net::prepare_sealed().during("prepare the network namespace")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     let terminals = root::build(plan, opened, trees)?;
