@@ -101,7 +101,9 @@ impl Gone {
         let mut removed = self.try_delete();
         for _ in 0..MOST_TRIES {
             match &removed {
-                Err(Blocked::Io { source, .. }) if is_by_another(source.kind()) => removed = self.try_delete(),
+                Err(Blocked::Io { source, .. }) if is_by_another(source.kind()) => {
+                    removed = self.try_delete()
+                }
                 _ => break,
             }
         }
