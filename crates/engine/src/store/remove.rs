@@ -2,7 +2,7 @@
 //!
 //! The tree is hostile: symbolic links are never followed, other file systems never entered, directories without
 //! permissions are opened up first, and depth costs neither stack nor descriptors: a directory that is not empty is
-//! moved to the top and emptied there.
+//! moved to the top and emptied there. Two processes may delete the same tree: what is gone already is fine.
 
 use super::{Error, Lock, Sandbox, failed};
 use airlock_linux::{
@@ -165,6 +165,9 @@ fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
     remove_tree(path)
 }
 
+/// How often a tree that another process deletes too is looked through.
+const PASSES: usize = 100;
+
 /// Deletes the directory `path` and everything below it. Done already if it is not there.
 pub fn remove_tree(path: &Path) -> Result<(), Blocked> {
     let named = |errno: Errno| blocked(path.as_os_str().as_encoded_bytes(), errno);
@@ -174,8 +177,16 @@ pub fn remove_tree(path: &Path) -> Result<(), Blocked> {
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(named(errno)),
     };
-    Removal { top: top.as_fd(), waiting: Vec::new(), moved: 0 }.empty()?;
-    rustix::fs::rmdir(path).map_err(named)
+    for _ in 0..PASSES {
+        Removal { top: top.as_fd(), waiting: Vec::new(), moved: 0 }.empty()?;
+        match rustix::fs::rmdir(path) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // Another process deletes the same tree and has moved something to its top meanwhile.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => return Err(named(errno)),
+        }
+    }
+    Err(named(Errno::NOTEMPTY))
 }
 
 /// Bytes of disk that a folder takes, as far as this user can see. Symbolic links are not followed.
@@ -215,9 +226,12 @@ impl Removal<'_> {
     fn empty(mut self) -> Result<(), Blocked> {
         self.empty_directory(Place::Top(self.top))?;
         while let Some(name) = self.waiting.pop() {
-            let directory = self.open(&name).map_err(|errno| blocked(name.to_bytes(), errno))?;
+            let directory = match self.open(&name) {
+                Err(Errno::NOENT) => continue,
+                other => other.map_err(|errno| blocked(name.to_bytes(), errno))?,
+            };
             self.empty_directory(Place::Below(directory.as_fd()))?;
-            unlinkat(self.top, &name, AtFlags::REMOVEDIR).map_err(|errno| blocked(name.to_bytes(), errno))?;
+            unlink(self.top, &name, AtFlags::REMOVEDIR).map_err(|errno| blocked(name.to_bytes(), errno))?;
         }
         Ok(())
     }
@@ -241,7 +255,10 @@ impl Removal<'_> {
                 }
                 _ => unlink(place.fd(), name, AtFlags::empty()),
             };
-            outcome.map_err(|errno| blocked(name.to_bytes(), errno))?;
+            match outcome {
+                Err(Errno::NOENT) => {}
+                other => other.map_err(|errno| blocked(name.to_bytes(), errno))?,
+            }
         }
         Ok(())
     }

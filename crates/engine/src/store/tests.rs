@@ -294,3 +294,24 @@ fn a_control_socket_can_be_bound_and_reached_below_a_path_of_any_length() {
     std::os::unix::net::UnixStream::connect(sandbox.control_path().unwrap().path()).unwrap();
     listener.accept().unwrap();
 }
+
+#[test]
+fn two_may_delete_the_same_tree_at_once() {
+    for _ in 0..20 {
+        let place = TempDir::new().unwrap();
+        let tree = place.path().join("tree");
+        for number in 0..200 {
+            let deep = tree.join(format!("a{number}/b/c"));
+            fs::create_dir_all(&deep).unwrap();
+            fs::write(deep.join("file"), "x").unwrap();
+        }
+
+        let outcomes = std::thread::scope(|scope| {
+            let both = [0, 1].map(|_| scope.spawn(|| remove_tree(&tree)));
+            both.map(|one| one.join().unwrap())
+        });
+
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert!(!tree.exists());
+    }
+}
