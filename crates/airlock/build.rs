@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     match embed() {
         Ok(guest) => {
             println!("cargo::rustc-env=AIRLOCK_GUEST={}", guest.display());
+            println!("cargo::rustc-env=AIRLOCK_GUEST_ID={}", identity(&guest));
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -33,6 +34,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Tells builds of the guest apart; what lies under its name is compared with the guest itself when it is installed.
+fn identity(guest: &Path) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(&fs::read(guest).unwrap_or_default(), &mut hasher);
+    format!("{:016x}", std::hash::Hasher::finish(&hasher))
 }
 
 fn embed() -> Result<PathBuf, String> {

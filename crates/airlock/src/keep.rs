@@ -12,7 +12,7 @@ use airlock_doors::control::server::{self, First};
 use airlock_engine::{
     keeper::{
         Keeper, Tasks,
-        birth::{self, Born, Keep},
+        birth::{self, Born, Guest, Keep},
         life::{self, News},
     },
     store::{Lock, Sandbox},
@@ -33,7 +33,8 @@ use std::{
 };
 
 /// The program that becomes PID 1 of every sandbox.
-static GUEST: &[u8] = include_bytes!(env!("AIRLOCK_GUEST"));
+static GUEST: Guest<'static> =
+    Guest { id: env!("AIRLOCK_GUEST_ID"), program: include_bytes!(env!("AIRLOCK_GUEST")) };
 
 const CONNECTION: i32 = 3;
 const LOCK: i32 = 4;
@@ -90,7 +91,7 @@ fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Sta
     };
     let first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
-    let born = birth::build(sandbox, &Namespaces, GUEST, &first.passed)?;
+    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed)?;
     Ok((born, listener, first))
 }
 

@@ -19,6 +19,7 @@ use std::{io, os::fd::AsFd};
 /// Runs until the keeper is gone.
 pub(crate) fn run() -> io::Result<()> {
     clone::set_dumpable(Dumpable::No)?;
+    rustix::thread::set_name(c"airlock-guest")?;
     clone::die_with_parent()?;
     let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
     let mut link = Link::inherit()?;

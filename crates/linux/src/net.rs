@@ -2,16 +2,17 @@
 
 use std::{fs, io};
 
-/// Brings up the loopback device and lets unprivileged programs inside use low ports and ping. `group` is one that
-/// exists in the namespace, for where not all do.
+/// Brings up the loopback device and lets unprivileged programs inside use low ports and ping.
 ///
 /// Called in the network namespace, with its power, while `/proc/sys` is writable.
-pub fn prepare_sealed(group: u32) -> io::Result<()> {
+pub fn prepare_sealed() -> io::Result<()> {
     bring_up_loopback()?;
     fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
     // A host without ping sockets has no such file; ping then needs what no sandbox has.
     match fs::write("/proc/sys/net/ipv4/ping_group_range", "0 4294967294") {
         Err(err) if err.raw_os_error() == Some(libc::EINVAL) => {
+            // A namespace with a single group, which is ours.
+            let group = rustix::process::getgid().as_raw();
             fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{group} {group}"))
         }
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),

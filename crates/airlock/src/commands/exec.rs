@@ -11,7 +11,10 @@ use crate::{
     streams::{self, Kind, Ours},
 };
 use airlock_doors::control::client::Client;
-use airlock_linux::tty::{self, Raw};
+use airlock_linux::{
+    signal::Signals,
+    tty::{self, Raw},
+};
 use airlock_protocol::{
     control::{Exec, Request},
     spec::{Stdio, Stream},
@@ -26,14 +29,16 @@ pub(crate) fn exec(args: &ExecArgs) -> Outcome {
     // A code below 125 would look like the program's own.
     let mut client = Client::connect(&sandbox).map_err(|err| Failure::from(err).code(125))?;
     let ours = Ours::new();
+    // Collected before the program can run: from its first moment on they are its own.
+    let signals = collect_signals()?;
     if args.tty {
         client.send(&request(args, streams_of_terminal(args, &ours)), &[])?;
-        return conclude(in_terminal(args, &ours, client)?);
+        return conclude(in_terminal(args, &ours, client, signals)?);
     }
     let streams = Wired::new(args, &ours)?;
     client.send(&request(args, streams.stdio), &streams.passed())?;
     let Wired { pumps, .. } = streams.without_far_ends();
-    conclude(Session::new(client, collect_signals()?, None).with_pumps(pumps).relay()?)
+    conclude(Session::new(client, signals, None).with_pumps(pumps).relay()?)
 }
 
 fn request(args: &ExecArgs, stdio: Stdio) -> Request {
@@ -54,8 +59,8 @@ fn streams_of_terminal(args: &ExecArgs, ours: &Ours) -> Stdio {
     }
 }
 
-fn in_terminal(args: &ExecArgs, ours: &Ours, client: Client) -> Result<Ended, Failure> {
-    let session = Session::new(client, collect_signals()?, Some(ours.stdout.as_fd()));
+fn in_terminal(args: &ExecArgs, ours: &Ours, client: Client, signals: Signals) -> Result<Ended, Failure> {
+    let session = Session::new(client, signals, Some(ours.stdout.as_fd()));
     let keyboard = match (args.interactive, tty::is_terminal(&ours.stdin)) {
         (false, _) => Keyboard::None,
         (true, false) => Keyboard::Bytes,

@@ -2,19 +2,19 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED},
+    launch::{FAILED, SEALED, UNSHARED, WRITTEN},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
-    clone::{self, Dumpable, Namespaces, Side},
+    clone::{self, Dumpable, Namespaces},
     fd,
     mount::{self, Depth},
     net,
 };
 use std::{
     collections::VecDeque,
-    io::{self, Read as _, Write as _},
+    io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -38,18 +38,30 @@ impl Sealing {
     }
 }
 
-/// Builds, seals and becomes the guest. Speaks to the keeper on `talk`, which closes when the guest is executed.
-pub(super) fn run(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> ! {
-    let Err(failed) = build_and_become(plan, sealing, talk, link);
+/// The child's ends of its sockets.
+pub(super) struct Ends {
+    /// To the keeper, until the guest is executed.
+    pub(super) talk: OwnedFd,
+    /// The guest's link.
+    pub(super) link: OwnedFd,
+    /// To the writer of the inner ids.
+    pub(super) ids: OwnedFd,
+}
+
+/// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
+pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
+    let talk = ends.talk.try_clone();
+    let Err(failed) = build_and_become(plan, sealing, ends);
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
-    let _ = fd::send_all(talk.as_fd(), &text, &[]);
+    let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));
     clone::exit_now(125)
 }
 
 enum Never {}
 
-fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd) -> Result<Never, Failed> {
+fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, Failed> {
+    let talk = &ends.talk;
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     for entry in &sealing.entries {
         rustix::io::write(entry, b"0").during("enter a control group")?;
@@ -58,18 +70,19 @@ fn build_and_become(plan: &Plan, sealing: Sealing, talk: &OwnedFd, link: OwnedFd
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    net::prepare_sealed(plan.user.gid).during("prepare the network namespace")?;
+    net::prepare_sealed().during("prepare the network namespace")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
-    let terminals = root::build(plan, opened, trees)?;
+    root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    enter_inner(plan)?;
+    enter_inner(&ends.ids)?;
+    let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
-    seal::execute(guest, link)
+    seal::execute(guest, ends.link)
 }
 
 /// The trees of the keeper, in its order.
@@ -98,25 +111,16 @@ fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
     Ok(tree)
 }
 
-/// User and mount namespace B. Its ids are written by a fork that stays in A, the only place that may.
-fn enter_inner(plan: &Plan) -> Result<(), Failed> {
-    let (mut wait, mut go) = io::pipe().during("make a pipe")?;
-    let writer = match clone::fork(Namespaces::NONE, None).during("fork the writer of ids")? {
-        Side::Parent(child) => child,
-        Side::Child => {
-            drop(go);
-            let mut byte = [0u8; 1];
-            let told = wait.read_exact(&mut byte).is_ok();
-            let written = told && plan.ids.repeated().write(rustix::process::Pid::INIT).is_ok();
-            clone::exit_now(if written { 0 } else { 1 });
-        }
-    };
-    drop(wait);
+/// User and mount namespace B. Its ids are written by a process of the keeper's that waits in A, the only place that
+/// may (see `launch::writer`).
+fn enter_inner(ids: &OwnedFd) -> Result<(), Failed> {
     clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
     clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
-    go.write_all(b"g").during("speak to the writer of ids")?;
-    let status = writer.wait().during("wait for the writer of ids")?;
-    if status.exit_status() != Some(0) {
+    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the writer of ids")?;
+    let mut answer = [0u8; 1];
+    let told =
+        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the writer of ids")?;
+    if told == 0 || answer != [WRITTEN] {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied))
             .during("write the ids of the inner namespace");
     }

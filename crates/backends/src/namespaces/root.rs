@@ -57,8 +57,8 @@ impl Opened {
     }
 }
 
-/// Builds the root, enters it and returns the devpts of the sandbox.
-pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Result<OwnedFd, Failed> {
+/// Builds the root and enters it.
+pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Result<(), Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
         Disk::Directory(disk) => match plan.bounds.disk {
@@ -75,14 +75,18 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
     let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers };
     builder.own_directories()?;
     builder.image()?;
-    let terminals = system::mount_all(plan, builder.root.as_fd())?;
+    system::mount_all(plan, builder.root.as_fd())?;
     builder.shown(opened.binds)?;
     builder.memory()?;
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
-    mount::pivot_into(builder.root.as_fd()).during("enter the new root")?;
-    Ok(terminals)
+    mount::pivot_into(builder.root.as_fd()).during("enter the new root")
+}
+
+/// The devpts of the sandbox as programs inside see it: terminals made through it have their right names there.
+pub(super) fn open_terminals() -> Result<OwnedFd, Failed> {
+    open_dir(CWD, Path::new("/dev/pts")).during("open /dev/pts")
 }
 
 struct Builder<'a> {

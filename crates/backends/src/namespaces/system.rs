@@ -47,8 +47,8 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Mounts them all below `root` and returns the root directory of the devpts.
-pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+/// Mounts them all below `root`.
+pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
     let proc = mount::proc().during("mount a fresh /proc")?;
     attach_at(root, "proc", &proc)?;
     let sys = mount::sysfs().during("mount a fresh /sys")?;
@@ -67,9 +67,8 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Fa
             attach_at(root, name, &own)?;
         }
     }
-    let terminals = devices(plan, root)?;
-    protect(root)?;
-    Ok(terminals)
+    devices(plan, root)?;
+    protect(root)
 }
 
 /// An ordinary user's sandbox has a read-only system. Who tries to install a system package is told what to do; any
@@ -125,7 +124,7 @@ fn attach_at(root: BorrowedFd<'_>, name: &str, tree: &OwnedFd) -> Result<(), Fai
     mount::attach(tree.as_fd(), target.as_fd()).during(&step)
 }
 
-fn devices(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+fn devices(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
     let step = "make /dev";
     let dev = mount::tmpfs(&[(c"mode", c"755"), (c"size", c"65536")]).during(step)?;
     for name in ["pts", "shm", "mqueue"] {
@@ -150,7 +149,7 @@ fn devices(plan: &Plan, root: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
     terminals(plan, dev.as_fd())
 }
 
-fn terminals(plan: &Plan, dev: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+fn terminals(plan: &Plan, dev: BorrowedFd<'_>) -> Result<(), Failed> {
     let step = "make /dev/pts";
     let user = CString::new(plan.user.uid.to_string()).during(step)?;
     let mut options = vec![(c"ptmxmode", c"666"), (c"mode", c"620")];
@@ -161,8 +160,7 @@ fn terminals(plan: &Plan, dev: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
         options.push((c"gid", c"5"));
     }
     let pts = mount::devpts(&options).during(step)?;
-    attach_at(dev, "pts", &pts)?;
-    Ok(pts)
+    attach_at(dev, "pts", &pts)
 }
 
 /// A place that is to be covered; not being there is the only reason for not covering it.

@@ -38,6 +38,15 @@ pub struct Born {
     state: State,
 }
 
+/// The program that becomes PID 1.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest<'a> {
+    /// Tells it from those of other builds.
+    pub id: &'a str,
+    /// The program itself.
+    pub program: &'a [u8],
+}
+
 /// A sandbox and the tasks around it.
 pub struct Awake {
     /// For doors.
@@ -52,16 +61,17 @@ pub struct Awake {
 pub fn build(
     sandbox: &Sandbox,
     backend: &dyn Backend,
-    guest: &[u8],
+    guest: &Guest<'_>,
     passed: &[OwnedFd],
 ) -> Result<Born, Refusal> {
     let spec = sandbox
         .spec()
         .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
-    install_guest(&plan::guest_file(sandbox, guest), guest).map_err(|err| {
+    let guest_file = sandbox.store().guest().join(guest.id);
+    install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
     })?;
-    let plan = plan::check(&spec, sandbox, Caller::current(), guest)?;
+    let plan = plan::check(&spec, sandbox, Caller::current(), guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)

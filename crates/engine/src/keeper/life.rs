@@ -66,14 +66,14 @@ enum Outcome {
 
 /// Runs the program until it has ended for good; says how.
 pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Result<Exit, Refusal> {
-    let mut failures = 0u32;
+    let (mut failures, mut is_first) = (0u32, true);
     loop {
         let began = Instant::now();
         let kept = clone_all(&life.passed, keeper.spec.restart);
         let passed = std::mem::replace(&mut life.passed, kept);
         let mut program = match start(keeper, passed, tasks).await {
             Ok(program) => program,
-            Err(refusal) if failures == 0 => return Err(refusal),
+            Err(refusal) if is_first => return Err(refusal),
             Err(refusal) => return Ok(exit(refusal.code, Cause::NotStarted { why: refusal.what })),
         };
         keeper.main.set(program.process);
@@ -94,7 +94,8 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
             failures = 0;
         }
         let (exit, ordered) = judge(keeper, &outcome);
-        failures += 1;
+        is_first = false;
+        failures = if ordered { 0 } else { failures + 1 };
         if !(ordered || wants_restart(keeper.spec.restart, &outcome, failures)) {
             return Ok(exit);
         }

@@ -69,7 +69,7 @@ pub struct Plan {
 }
 
 /// Checks a spec against this host.
-pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Result<Plan, Refusal> {
+pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: PathBuf) -> Result<Plan, Refusal> {
     if spec.command.first().is_none_or(String::is_empty) {
         return Err(refusal(125, "no command was given", None, Some("airlock run -- COMMAND")));
     }
@@ -85,7 +85,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: &[u8]) -> Re
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
         disk: sandbox.disk(),
-        guest: guest_file(sandbox, guest),
+        guest,
         command: spec.command.clone(),
         env: environment(spec, &caller, &home),
         workdir: workdir(&spec.workdir)?,
@@ -123,11 +123,6 @@ fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<
         return Err(refusal(125, what, Some(&why), Some(fix)));
     }
     Ok(set.without(Cap::SETFCAP))
-}
-
-/// Where this build's guest program lies in the state directory; other builds have theirs beside it.
-pub fn guest_file(sandbox: &Sandbox, guest: &[u8]) -> PathBuf {
-    sandbox.store().guest().join(format!("{}-{}", env!("CARGO_PKG_VERSION"), guest.len()))
 }
 
 /// The host as the caller may show it.

@@ -34,6 +34,12 @@ impl Store {
             match sandbox.repaired_state() {
                 Ok(state) => entries.push(Entry { sandbox, state }),
                 Err(err) if is_missing(&err) => {}
+                // One that cannot be read hides none of the others.
+                Err(Error::Unreadable { .. }) => {
+                    if let Ok(state) = sandbox.rebuilt_state() {
+                        entries.push(Entry { sandbox, state });
+                    }
+                }
                 Err(err) => return Err(err),
             }
         }

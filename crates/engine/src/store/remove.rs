@@ -95,7 +95,22 @@ impl Gone {
 
     /// Deletes its files, what the sandbox wrote first: `state.json` tells whose files they may be. Those of the
     /// sandbox's own ids are deleted by a process that has these ids, for which this process must have one thread.
+    ///
+    /// Two may do it at once, a keeper and a prune: what the other was quicker with is no failure.
     pub fn delete(self) -> Result<(), Error> {
+        let mut removed = self.try_delete();
+        for _ in 0..MOST_TRIES {
+            match &removed {
+                Err(Blocked::Io { source, .. }) if is_by_another(source.kind()) => {
+                    removed = self.try_delete()
+                }
+                _ => break,
+            }
+        }
+        removed.map_err(|source| Error::Remove { path: self.path, source })
+    }
+
+    fn try_delete(&self) -> Result<(), Blocked> {
         let disk = self.path.join("disk");
         let emptied = match remove_tree(&disk) {
             Err(Blocked::Foreign { name }) => match self.ids() {
@@ -104,8 +119,7 @@ impl Gone {
             },
             other => other,
         };
-        let removed = emptied.and_then(|()| remove_tree(&self.path));
-        removed.map_err(|source| Error::Remove { path: self.path, source })
+        emptied.and_then(|()| remove_tree(&self.path))
     }
 
     fn ids(&self) -> Option<IdMap> {
@@ -118,6 +132,13 @@ impl Gone {
         let (users, groups) = (extents(&state.id_map), extents(&state.group_map));
         (users.len() > 1).then_some(IdMap { users, groups, writer: Writer::Programs })
     }
+}
+
+/// How often a deletion is tried again while another is at the same files.
+const MOST_TRIES: usize = 100;
+
+fn is_by_another(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty)
 }
 
 /// Deletes a tree from inside a user namespace with the sandbox's ids.

@@ -62,7 +62,7 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
     {
         return;
     }
-    report.tell(Step::Network, net::prepare_sealed(0));
+    report.tell(Step::Network, net::prepare_sealed());
     let has_proc = report.tell(Step::Proc, fresh_proc());
     report.tell(Step::Sys, mount::sysfs().map(|_| ()));
     report.tell(Step::Devices, devices());
