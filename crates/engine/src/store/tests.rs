@@ -46,8 +46,15 @@ fn names(store: &Store) -> Vec<String> {
     store.list().unwrap().iter().map(|entry| entry.state.name.to_string()).collect()
 }
 
+/// A sandbox whose keeper has written its first state.
+fn begun(store: &Store, name: &str) -> (Sandbox, Lock) {
+    let (sandbox, lock) = store.create(&spec(name)).unwrap();
+    sandbox.write_state(&sandbox.first_state(&spec(name))).unwrap();
+    (sandbox, lock)
+}
+
 fn stopped(store: &Store, name: &str) -> Sandbox {
-    let (sandbox, _lock) = store.create(&spec(name)).unwrap();
+    let (sandbox, _lock) = begun(store, name);
     let mut state = sandbox.state().unwrap();
     state.status = Status::Stopped;
     sandbox.write_state(&state).unwrap();
@@ -104,7 +111,7 @@ fn a_home_below_a_link_of_another_user_is_refused() {
 #[test]
 fn a_sandbox_whose_lock_is_held_is_alive_and_one_whose_lock_is_free_has_crashed() {
     let (_parent, store) = store();
-    let (sandbox, lock) = store.create(&spec("one")).unwrap();
+    let (sandbox, lock) = begun(&store, "one");
     assert_eq!(sandbox.repaired_state().unwrap().status, Status::Creating);
 
     drop(lock);
@@ -118,7 +125,7 @@ fn a_sandbox_whose_lock_is_held_is_alive_and_one_whose_lock_is_free_has_crashed(
 #[test]
 fn a_lock_outlives_the_process_that_took_it_in_a_child_that_inherited_it_until_kill_9() {
     let (_parent, store) = store();
-    let (sandbox, lock) = store.create(&spec("one")).unwrap();
+    let (sandbox, lock) = begun(&store, "one");
     let inherited = lock.as_fd().try_clone_to_owned().unwrap();
     let mut keeper = Command::new("cat").stdin(Pipe::piped()).stdout(inherited).spawn().unwrap();
     drop(lock);
@@ -141,7 +148,6 @@ fn of_many_creators_with_one_name_exactly_one_wins() {
 
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Error::NameTaken { .. }))));
-    assert_eq!(names(&store), ["same"]);
     assert_eq!(fs::read_dir(store.sandboxes()).unwrap().count(), 1);
 }
 
@@ -155,7 +161,7 @@ fn creators_and_sweepers_at_once_lose_no_sandbox() {
             .map(|thread| {
                 let store = &store;
                 scope.spawn(move || -> Vec<_> {
-                    (0..20).map(|n| store.create(&spec(&format!("s{thread}-{n}"))).unwrap()).collect()
+                    (0..20).map(|n| begun(store, &format!("s{thread}-{n}"))).collect()
                 })
             })
             .collect();
@@ -184,8 +190,7 @@ fn a_name_is_free_again_after_removal() {
 #[test]
 fn a_half_made_sandbox_is_swept_and_its_name_is_free() {
     let (_parent, store) = store();
-    let (sandbox, lock) = store.create(&spec("half")).unwrap();
-    fs::remove_file(sandbox.folder().join("state.json")).unwrap();
+    let (_sandbox, lock) = store.create(&spec("half")).unwrap();
     assert_eq!(store.sweep().unwrap().removed, 0, "its creator is alive");
 
     drop(lock);
@@ -198,8 +203,7 @@ fn a_half_made_sandbox_is_swept_and_its_name_is_free() {
 #[test]
 fn a_name_held_by_a_half_made_or_deleted_sandbox_is_taken_over() {
     let (_parent, store) = store();
-    let (half, lock) = store.create(&spec("half")).unwrap();
-    fs::remove_file(half.folder().join("state.json")).unwrap();
+    let (_half, lock) = store.create(&spec("half")).unwrap();
     drop(lock);
     let (deleted, lock) = store.create(&spec("deleted")).unwrap();
     fs::remove_dir_all(deleted.folder()).unwrap();
