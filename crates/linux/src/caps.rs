@@ -399,7 +399,7 @@ mod tests {
             let refused = CapSet::adjust(&words(&[name]), &[]).unwrap_err();
 
             assert!(refused.to_string().contains("wall"), "{refused}");
-            assert!(refused.fix().contains("--allow"), "{}", refused.fix());
+            assert!(refused.fix().contains("without it"), "{}", refused.fix());
         }
         assert_eq!(CapSet::adjust(&words(&["ALL"]), &[]), Err(Refused::All));
     }

@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn ordinary_programs_run() {
         let shell = "set -e; seq 1 1000 | sort -rn | head -3 | tr '\\n' ' '; (exit 3) || echo $?; \
-                     d=$(mktemp -d); cp -r /etc/hostname $d/; chmod 755 $d/hostname; ls -l $d >/dev/null; rm -r $d; \
+                     d=$(mktemp -d); cp -r /etc/passwd $d/; chmod 755 $d/passwd; ls -l $d >/dev/null; rm -r $d; \
                      sleep 0 & wait $!; kill -0 $$; ulimit -n >/dev/null";
         let python = "import threading, subprocess, socket, os, select, signal\n\
                       ts = [threading.Thread(target=lambda: sum(range(1000))) for _ in range(8)]\n\
