@@ -110,7 +110,7 @@ fn keep(
     drop(runtime);
     let (keeper, keep, code) = lived.map_err(failed)?;
     match Rc::try_unwrap(keeper) {
-        Ok(keeper) => birth::bury(keeper, lock, keep),
+        Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
         Err(_) => eprintln!("airlock keep: something still holds the sandbox"),
     }
     Ok(code)

@@ -180,6 +180,21 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs `what` with other ids for files: what it makes belongs to them, and root's power over files is gone meanwhile.
+pub fn with_file_ids<T>(uid: u32, gid: u32, what: impl FnOnce() -> T) -> T {
+    let (old_uid, old_gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: changes only which ids this thread has for files.
+    unsafe { libc::setfsgid(gid) };
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(uid) };
+    let result = what();
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(old_uid) };
+    // SAFETY: as above.
+    unsafe { libc::setfsgid(old_gid) };
+    result
+}
+
 /// Becomes the guest: descriptor 3 is its link, its standard streams are the sandbox's `/dev/null`, everything else
 /// closes. Returns only on failure.
 pub fn execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Error {

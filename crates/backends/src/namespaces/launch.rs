@@ -1,6 +1,6 @@
 //! The keeper's side: fork, ids, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child};
+use super::{During, Failed, child, root};
 use airlock_engine::{
     Backend, Confine, Launched, Plan,
     doctor::explain_launch_failure,
@@ -60,6 +60,10 @@ impl Backend for Namespaces {
                 Err(refusal)
             }
         }
+    }
+
+    fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
+        root::furnish(plan, disk).map_err(io::Error::other)
     }
 }
 

@@ -84,6 +84,28 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
     mount::pivot_into(builder.root.as_fd()).during("enter the new root")
 }
 
+/// Makes what [`build`] would make on the disk of a sandbox like this, for one that comes later.
+pub(super) fn furnish(plan: &Plan, disk: BorrowedFd<'_>) -> Result<(), Failed> {
+    let root = mount::make_dir(disk, Path::new("root")).during("make the root directory")?;
+    own_directories(plan, root.as_fd())?;
+    let places = plan.image.trees.iter().map(|tree| tree.host.as_path());
+    for place in places.chain(["/proc", "/sys", "/dev", "/run"].map(Path::new)) {
+        if place.components().count() == 2 {
+            mount::make_dir(root.as_fd(), place).during("make a mount point")?;
+        }
+    }
+    for (number, tree) in plan.image.trees.iter().enumerate() {
+        let is_etc = tree.host == Path::new("/etc");
+        if plan.caller.is_root() || (is_etc && !matches!(tree.hide, Hide::Masks(_))) {
+            make_layer(disk, number)?;
+        }
+    }
+    for path in &plan.image.covered {
+        make_own(disk, &covered_name(path), 0o1777)?;
+    }
+    Ok(())
+}
+
 /// The devpts of the sandbox as programs inside see it: terminals made through it have their right names there.
 pub(super) fn open_terminals() -> Result<OwnedFd, Failed> {
     open_dir(CWD, Path::new("/dev/pts")).during("open /dev/pts")
@@ -101,18 +123,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Directories that are the sandbox's own, on its disk.
     fn own_directories(&self) -> Result<(), Failed> {
-        for (name, mode) in
-            [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)]
-        {
-            make_own(self.root.as_fd(), name, mode)?;
-        }
-        for link in &self.plan.image.links {
-            let name = link.path.strip_prefix("/").unwrap_or(&link.path);
-            match rustix::fs::symlinkat(&link.target, &self.root, name) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(err) => return Err(err).during(&format!("make {}", link.path.display())),
-            }
-        }
+        own_directories(self.plan, self.root.as_fd())?;
         let home = self.plan.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).unwrap_or("/root");
         if home.starts_with("/home/") {
             let home =
@@ -210,9 +221,7 @@ impl Builder<'_> {
 
     /// The upper and work directory of one overlay, with our own files in it.
     fn upper(&self, number: usize, tree: &Tree) -> Result<(OwnedFd, OwnedFd), Failed> {
-        let step = format!("make the writable layer of {}", tree.host.display());
-        let upper = mount::make_dir(self.disk.as_fd(), Path::new(&format!("upper{number}"))).during(&step)?;
-        let work = mount::make_dir(self.disk.as_fd(), Path::new(&format!("work{number}"))).during(&step)?;
+        let (upper, work) = make_layer(self.disk.as_fd(), number)?;
         if tree.host == Path::new("/etc") {
             for (name, text) in &self.plan.etc {
                 own_file(upper.as_fd(), name, text).during(&format!("write /etc/{name}"))?;
@@ -247,8 +256,7 @@ impl Builder<'_> {
         for path in &self.plan.image.covered {
             let step = format!("make the sandbox's own {}", path.display());
             let Some(target) = system::open_if_there(self.root.as_fd(), path)? else { continue };
-            let name = path.display().to_string().replace('/', "-");
-            let own = make_own(self.disk.as_fd(), &format!("own{name}"), 0o1777)?;
+            let own = make_own(self.disk.as_fd(), &covered_name(path), 0o1777)?;
             let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(&step)?;
             mount::restrict(tree.as_fd(), Access::ReadWrite, Depth::One).during(&step)?;
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
@@ -366,6 +374,32 @@ fn reopen(bind: &Bind) -> Result<OwnedFd, Failed> {
     Ok(opened)
 }
 
+/// Directories and links of a root that are nobody's but the sandbox's.
+fn own_directories(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
+    for (name, mode) in [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)] {
+        make_own(root, name, mode)?;
+    }
+    for link in &plan.image.links {
+        let name = link.path.strip_prefix("/").unwrap_or(&link.path);
+        match rustix::fs::symlinkat(&link.target, root, name) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(err) => return Err(err).during(&format!("make {}", link.path.display())),
+        }
+    }
+    Ok(())
+}
+
+/// The upper and work directory of one overlay.
+fn make_layer(disk: BorrowedFd<'_>, number: usize) -> Result<(OwnedFd, OwnedFd), Failed> {
+    let make = |name: String| mount::make_dir(disk, Path::new(&name)).during("make a writable layer");
+    Ok((make(format!("upper{number}"))?, make(format!("work{number}"))?))
+}
+
+/// What stands on the disk for a directory of the host that is covered.
+fn covered_name(path: &Path) -> String {
+    format!("own{}", path.display().to_string().replace('/', "-"))
+}
+
 fn make_own(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Failed> {
     let step = format!("make the sandbox's own {name}");
     let fresh = rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode));
@@ -377,10 +411,12 @@ fn make_own(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Fa
     Ok(directory)
 }
 
+/// Files of accounts, which a sandbox may change and keep.
+const ACCOUNTS: [&str; 4] = ["passwd", "group", "shadow", "gshadow"];
+
 /// Writes a file that replaces whatever has its name. What the sandbox made of the accounts stays.
 fn own_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
-    let accounts = ["passwd", "group", "shadow", "gshadow"].contains(&name);
-    if accounts && mount::exists(directory, Path::new(name)) {
+    if ACCOUNTS.contains(&name) && mount::exists(directory, Path::new(name)) {
         return Ok(());
     }
     let mode = if name.contains("shadow") { 0o640 } else { 0o644 };

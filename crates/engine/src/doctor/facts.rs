@@ -143,7 +143,9 @@ impl Facts {
         let caller = Caller::current();
         let facts = Facts::read(asker, caller.uid);
         let user = User { uid: 0, gid: 0, groups: Vec::new() };
-        let Ok(ids) = ids::map(&caller, &SandboxId::from_random([0; 6]), &user) else { return facts };
+        let Ok(ids) = ids::map(&caller, ids::shifted_base(&SandboxId::from_random([0; 6])), &user) else {
+            return facts;
+        };
         let mut shown: Vec<PathBuf> =
             SHOWN.iter().map(PathBuf::from).filter(|path| is_directory(path)).collect();
         shown.extend(std::env::current_dir());

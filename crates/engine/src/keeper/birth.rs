@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, watch, watched};
+use super::{Keeper, Tasks, life, link, log::Log, program, spare, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -71,7 +71,9 @@ pub fn build(
     install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
     })?;
-    let plan = plan::check(&spec, sandbox, Caller::current(), guest_file)?;
+    let caller = Caller::current();
+    spare::adopt(sandbox, &spec, &caller);
+    let plan = plan::check(&spec, sandbox, caller, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
@@ -129,10 +131,6 @@ impl Born {
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
-            env: plan.env,
-            user: plan.user,
-            etc: plan.etc,
-            bounds: plan.bounds,
             state: RefCell::new(state),
             launched: self.launched,
             group: self.group,
@@ -145,7 +143,7 @@ impl Born {
             runs: tokio::sync::watch::Sender::new(0),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
-            _image: plan.image,
+            plan,
         }
     }
 }
@@ -357,8 +355,8 @@ pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::stat
 }
 
 /// Takes down what is left of a sandbox that has ended; the process has one thread again.
-pub fn bury(keeper: Keeper, lock: Lock, keep: Keep) {
-    let Keeper { sandbox, launched, group, .. } = keeper;
+pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
+    let Keeper { sandbox, launched, group, plan, .. } = keeper;
     let gone = match keep {
         Keep::Yes => None,
         Keep::No(gone) => gone,
@@ -371,6 +369,7 @@ pub fn bury(keeper: Keeper, lock: Lock, keep: Keep) {
     if let Some(Err(err)) = gone.map(crate::store::Gone::delete) {
         eprintln!("airlock keep: {}", plan::chain(&err));
     }
+    spare::make(sandbox.store(), backend, &plan);
     drop((sandbox, lock));
 }
 

@@ -109,9 +109,9 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
 async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<Program, Refusal> {
     let wanted = program::Wanted {
         command: keeper.spec.command.clone(),
-        env: keeper.env.clone(),
+        env: keeper.plan.env.clone(),
         workdir: plan::workdir(&keeper.spec.workdir)?,
-        user: keeper.user.clone(),
+        user: keeper.plan.user.clone(),
         stdio: keeper.spec.stdio,
     };
     keeper.start(wanted, passed, tasks).await
@@ -119,7 +119,7 @@ async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> 
 
 /// Waits for whatever ends the program.
 async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outcome {
-    let deadline = keeper.bounds.timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = keeper.plan.bounds.timeout.map(|timeout| Instant::now() + timeout);
     loop {
         tokio::select! {
             biased;

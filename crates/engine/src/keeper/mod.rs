@@ -5,6 +5,7 @@
 //!
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
+//! - [`spare`]: a disk made in advance for the next sandbox
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
 //! - [`log`]: what the program wrote, bounded on disk
@@ -15,20 +16,21 @@ pub mod life;
 mod link;
 pub mod log;
 pub mod program;
+pub mod spare;
 mod streams;
 pub mod terminal;
 mod watch;
 
 use crate::{
     backend::Launched,
-    plan::{self, Bounds},
+    plan::{self, Plan},
     store::{Gone, Sandbox},
 };
-use airlock_images::host::{HostImage, View};
+use airlock_images::host::View;
 use airlock_linux::cgroup::Group;
 use airlock_protocol::{
     control::{Exec, Refusal},
-    guest::{ToGuest, User},
+    guest::ToGuest,
     spec::{Spec, Stdio},
     state::{Exit, State, Status},
 };
@@ -48,11 +50,7 @@ use tokio::{
 pub struct Keeper {
     sandbox: Sandbox,
     spec: Spec,
-    /// What of the plan further programs need.
-    env: Vec<String>,
-    user: User,
-    etc: Vec<(&'static str, String)>,
-    bounds: Bounds,
+    plan: Plan,
     state: RefCell<State>,
     launched: Launched,
     group: Option<Group>,
@@ -68,8 +66,6 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
-    /// Keeps what the host image consists of on disk.
-    _image: HostImage,
 }
 
 /// What a client may want of the main program.
@@ -100,14 +96,14 @@ impl Keeper {
         if self.state.borrow().status == Status::Paused {
             return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
         }
-        let mut env = self.env.clone();
+        let mut env = self.plan.env.clone();
         for (name, value) in &exec.env {
             env.retain(|entry| entry.split_once('=').is_none_or(|(old, _)| old != name));
             env.push(format!("{name}={value}"));
         }
         let user = match &exec.user {
-            Some(user) => plan::find_user(user, &self.etc)?.0,
-            None => self.user.clone(),
+            Some(user) => plan::find_user(user, &self.plan.etc)?.0,
+            None => self.plan.user.clone(),
         };
         let workdir = match exec.workdir {
             Some(workdir) => plan::workdir(workdir.as_ref())?,

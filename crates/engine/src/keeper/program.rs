@@ -102,7 +102,7 @@ impl Keeper {
             workdir: wanted.workdir.clone(),
             user: wanted.user,
             terminal,
-            nofile: Some(self.bounds.nofile.value),
+            nofile: Some(self.plan.bounds.nofile.value),
         };
         self.programs.alone.set(false);
         self.tell(ToGuest::Start(start), streams.theirs).await?;

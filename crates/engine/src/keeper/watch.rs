@@ -62,7 +62,7 @@ impl Keeper {
 
 /// Looks after the disk as long as the sandbox lives.
 pub(super) async fn disk(keeper: Rc<Keeper>) {
-    let watched = keeper.bounds.disk.filter(|disk| disk.by == DiskBy::Watched);
+    let watched = keeper.plan.bounds.disk.filter(|disk| disk.by == DiskBy::Watched);
     let mut ticks = interval(if watched.is_some() { WATCHED } else { RESERVE });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;

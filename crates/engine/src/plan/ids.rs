@@ -1,10 +1,11 @@
 //! Which ids a sandbox has on this host.
 
 use super::refusal;
+use crate::store::Sandbox;
 use airlock_images::host::Reader;
 use airlock_linux::idmap::{self, Extent, IdMap, Writer};
 use airlock_protocol::{SandboxId, control::Refusal, guest::User};
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 /// The person (or service) on the host who wants a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +62,9 @@ impl Caller {
 }
 
 /// The ids of one sandbox: inside, `user` is whoever owns the workspace outside.
-pub fn map(caller: &Caller, id: &SandboxId, user: &User) -> Result<IdMap, Refusal> {
+/// `base` is the first one of a sandbox of host root.
+pub fn map(caller: &Caller, base: u32, user: &User) -> Result<IdMap, Refusal> {
     if caller.is_root() {
-        let base = shifted_base(id);
         let extent = Extent { inside: 0, outside: base, count: IDS };
         return Ok(IdMap { users: vec![extent], groups: vec![extent], writer: Writer::Direct });
     }
@@ -87,7 +88,21 @@ pub fn map(caller: &Caller, id: &SandboxId, user: &User) -> Result<IdMap, Refusa
     })
 }
 
-fn shifted_base(id: &SandboxId) -> u32 {
+/// The first id of this sandbox, if it is host root's: a disk that is there belongs to the ids it was made for.
+pub fn base_of(sandbox: &Sandbox) -> u32 {
+    let owner = fs::symlink_metadata(sandbox.disk()).map(|disk| disk.uid());
+    owner.ok().filter(|uid| is_shifted(*uid)).unwrap_or_else(|| shifted_base(sandbox.id()))
+}
+
+/// Whether an id is the first of a range for a sandbox of host root.
+pub fn is_shifted(uid: u32) -> bool {
+    uid >= SHIFTED_FIRST
+        && uid - SHIFTED_FIRST < SHIFTED_SLOTS * IDS
+        && (uid - SHIFTED_FIRST).is_multiple_of(IDS)
+}
+
+/// The first id of a sandbox of host root.
+pub fn shifted_base(id: &SandboxId) -> u32 {
     let slot = u32::from_str_radix(id.as_str().get(..6).unwrap_or("0"), 16).unwrap_or(0) % SHIFTED_SLOTS;
     SHIFTED_FIRST + slot * IDS
 }

@@ -79,7 +79,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: PathBuf) -> 
     refuse_home_in_image(&caller, &image, store.home())?;
     let etc = etc_files(spec, &caller)?;
     let (user, home) = find_user(&spec.user, &etc)?;
-    let ids = ids::map(&caller, sandbox.id(), &user)?;
+    let ids = ids::map(&caller, ids::base_of(sandbox), &user)?;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);

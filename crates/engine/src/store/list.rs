@@ -72,6 +72,11 @@ impl Store {
     /// Deletes what unfinished creations and interrupted removals left behind.
     pub fn sweep(&self) -> Result<Swept, Error> {
         let mut swept = Swept::default();
+        // Disks made in advance, finished or not: whoever misses one makes their own.
+        let spare = self.home().join("spare");
+        if let Err(source) = super::remove_tree(&spare) {
+            swept.failed.push(Error::Remove { path: spare, source });
+        }
         for gone in self.retired()? {
             match super::Gone::at(gone).delete() {
                 Ok(()) => swept.removed += 1,
