@@ -72,17 +72,13 @@ impl Store {
     /// Deletes what unfinished creations and interrupted removals left behind.
     pub fn sweep(&self) -> Result<Swept, Error> {
         let mut swept = Swept::default();
-        // Disks made in advance, finished or not: whoever misses one makes their own.
-        let spare = self.home().join("spare");
-        if let Err(source) = super::remove_tree(&spare) {
-            swept.failed.push(Error::Remove { path: spare, source });
-        }
         for gone in self.retired()? {
             match super::Gone::at(gone).delete() {
                 Ok(()) => swept.removed += 1,
                 Err(err) => swept.failed.push(err),
             }
         }
+        self.sweep_spares();
         for id in self.ids()? {
             let sandbox = Sandbox::new(self, id);
             if sandbox.folder().join("state.json").exists() {
@@ -95,6 +91,15 @@ impl Store {
             }
         }
         Ok(swept)
+    }
+
+    /// Disks made in advance, finished or not: whoever misses one makes their own. One that is being made right now
+    /// may stay behind, out of sight, for the next time.
+    fn sweep_spares(&self) {
+        let gone = self.sandboxes().join(format!(".gone-spare-{}", std::process::id()));
+        if std::fs::rename(self.home().join("spare"), &gone).is_ok() {
+            let _ = super::remove_tree(&gone);
+        }
     }
 
     /// Removes a folder that has no state and whose lock is free: its creator died. `false` if it is alive.
