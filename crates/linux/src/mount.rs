@@ -149,7 +149,14 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let inside = path.strip_prefix("/").unwrap_or(path);
     let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    let mut tries = 0;
+    loop {
+        match rustix::fs::openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // The kernel cannot be sure of a `..` while anything on the host is renamed or mounted: openat2(2).
+            Err(rustix::io::Errno::AGAIN) if tries < MOST_TRIES => tries += 1,
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// Opens the directory `path` below `root`, making what is missing. A component that is a symbolic link or not a
@@ -215,6 +222,8 @@ pub fn is_procfs(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
+/// How often a path is looked up anew; a single retry is rare.
+const MOST_TRIES: u32 = 10_000;
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_NOSUID: u64 = 0x2;
 const MOUNT_ATTR_NODEV: u64 = 0x4;
@@ -300,6 +309,29 @@ mod tests {
         let opened = open_beneath(root.as_fd(), Path::new("../link"));
 
         assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_path_with_dots_is_found_while_others_rename() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("../b/../b", dir.path().join("a/link")).unwrap();
+        let root = std::fs::File::open(dir.path()).unwrap();
+        let busy = tempfile::tempdir().unwrap();
+        std::fs::create_dir(busy.path().join("x")).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::fs::rename(busy.path().join("x"), busy.path().join("y")).unwrap();
+                    std::fs::rename(busy.path().join("y"), busy.path().join("x")).unwrap();
+                }
+            });
+            let found = (0..20_000).all(|_| open_beneath(root.as_fd(), Path::new("/a/../a/link/..")).is_ok());
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(found);
+        });
     }
 
     #[test]

@@ -234,6 +234,10 @@ pub fn open(view: &View, progress: &mut dyn FnMut(Progress)) -> Result<HostImage
     let host = Host::look(view)?;
     let old = store.current()?;
     let drift = old.as_ref().map_or(Drift::All, |old| host.compare(&old.index));
+    let old = match (old, drift) {
+        (Some(done), Drift::None) => return Ok(image(view, &host, done)),
+        (old, _) => old,
+    };
     let index = match (&old, drift) {
         (Some(old), Drift::Etc) => scan_part(view, &host, Part::Etc, &old.index, progress)?,
         (Some(old), Drift::NotPackaged) => scan_part(view, &host, Part::NotPackaged, &old.index, progress)?,
