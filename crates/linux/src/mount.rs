@@ -315,7 +315,7 @@ mod tests {
     fn a_path_with_dots_is_found_while_others_rename() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        std::os::unix::fs::symlink("../b/../b", dir.path().join("a/link")).unwrap();
+        std::os::unix::fs::symlink("../a/b", dir.path().join("a/link")).unwrap();
         let root = std::fs::File::open(dir.path()).unwrap();
         let busy = tempfile::tempdir().unwrap();
         std::fs::create_dir(busy.path().join("x")).unwrap();
