@@ -3,7 +3,7 @@
 //! The keeper forks once, before it has threads, so that the child may run ordinary code while it builds the
 //! sandbox around itself; what it becomes in the end is the guest, by exec.
 
-use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -49,8 +49,6 @@ impl Namespaces {
     pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
     /// User only.
     pub const USER: Namespaces = Namespaces(libc::CLONE_NEWUSER as u64);
-    /// Mount only.
-    pub const MOUNT: Namespaces = Namespaces(libc::CLONE_NEWNS as u64);
 }
 
 const CLONE_NEWTIME: libc::c_int = 0x80;
@@ -160,11 +158,6 @@ impl Child {
             }
         }
     }
-}
-
-/// A descriptor of a process by number, for processes this one did not make.
-pub fn open_process(pid: Pid) -> io::Result<OwnedFd> {
-    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 #[repr(C)]

@@ -91,11 +91,6 @@ pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets a descriptor survive exec.
-pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?)
-}
-
 /// Switches a descriptor's reads and writes to never wait.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;

@@ -346,11 +346,16 @@ pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::stat
     if let Ok(exit) = outcome
         && keeper.stays()
     {
-        keeper.update(|state| {
+        {
+            let mut state = keeper.state.borrow_mut();
             state.status = Status::Stopped;
             state.exit = Some(exit.clone());
             state.note = None;
-        });
+        }
+        // Before anybody hears of the end: what stays must survive a power cut.
+        if let Err(err) = keeper.sandbox.write_state_durably(&keeper.state.borrow()) {
+            eprintln!("airlock keep: {}", plan::chain(&err));
+        }
     }
 }
 

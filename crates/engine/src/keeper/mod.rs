@@ -31,7 +31,7 @@ use airlock_linux::cgroup::Group;
 use airlock_protocol::{
     control::{Exec, Refusal},
     guest::ToGuest,
-    spec::{Spec, Stdio},
+    spec::Spec,
     state::{Exit, State, Status},
 };
 use std::{
@@ -188,11 +188,6 @@ impl Keeper {
     /// Whether it stays when its program has ended.
     pub fn stays(&self) -> bool {
         self.spec.keep
-    }
-
-    /// Where the main program's streams lead.
-    pub fn main_stdio(&self) -> Stdio {
-        self.spec.stdio
     }
 
     /// Changes the state and writes it down.

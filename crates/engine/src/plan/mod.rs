@@ -19,7 +19,7 @@ use airlock_linux::{
 use airlock_protocol::{
     control::Refusal,
     guest::User,
-    spec::{Spec, Tmpfs, Workspace},
+    spec::{Spec, Tmpfs},
 };
 use std::path::{Path, PathBuf};
 
@@ -234,9 +234,4 @@ pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, Stri
     files.push(("passwd", passwd));
     files.push(("group", group));
     Ok(files)
-}
-
-/// Whether the sandbox has a project directory it can write to.
-pub fn writes_workspace(spec: &Spec) -> bool {
-    matches!(spec.workspace, Workspace::Rw { .. })
 }

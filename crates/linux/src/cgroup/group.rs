@@ -218,26 +218,12 @@ impl Group {
         .unwrap_or(0)
     }
 
-    /// Bytes in use now.
-    #[must_use]
-    pub fn memory_current(&self) -> Option<u64> {
-        self.ask(Controller::Memory, |held| {
-            held.seat.number(held.pick("memory.usage_in_bytes", "memory.current"))
-        })
-    }
-
     /// The most bytes ever in use at once (version 2: since Linux 5.19).
     #[must_use]
     pub fn memory_peak(&self) -> Option<u64> {
         self.ask(Controller::Memory, |held| {
             held.seat.number(held.pick("memory.max_usage_in_bytes", "memory.peak"))
         })
-    }
-
-    /// Processes and threads now.
-    #[must_use]
-    pub fn pids_current(&self) -> Option<u64> {
-        self.ask(Controller::Pids, |held| held.seat.number("pids.current"))
     }
 
     /// Processor time used so far. Version 1 tells it only where `cpuacct` is mounted together with `cpu`.
