@@ -25,6 +25,9 @@ pub struct Swept {
     pub failed: Vec<Error>,
 }
 
+/// How the names of spare disks begin when they are out of sight.
+const SPARE: &[u8] = b".gone-spare-";
+
 impl Store {
     /// Every sandbox, oldest first. One whose keeper died is marked as crashed, here and on disk.
     pub fn list(&self) -> Result<Vec<Entry>, Error> {
@@ -72,13 +75,14 @@ impl Store {
     /// Deletes what unfinished creations and interrupted removals left behind.
     pub fn sweep(&self) -> Result<Swept, Error> {
         let mut swept = Swept::default();
+        self.retire_spares();
         for gone in self.retired()? {
+            let is_spare = gone.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(SPARE));
             match super::Gone::at(gone).delete() {
-                Ok(()) => swept.removed += 1,
+                Ok(()) => swept.removed += usize::from(!is_spare),
                 Err(err) => swept.failed.push(err),
             }
         }
-        self.sweep_spares();
         for id in self.ids()? {
             let sandbox = Sandbox::new(self, id);
             if sandbox.folder().join("state.json").exists() {
@@ -93,13 +97,11 @@ impl Store {
         Ok(swept)
     }
 
-    /// Disks made in advance, finished or not: whoever misses one makes their own. One that is being made right now
-    /// may stay behind, out of sight, for the next time.
-    fn sweep_spares(&self) {
-        let gone = self.sandboxes().join(format!(".gone-spare-{}", std::process::id()));
-        if std::fs::rename(self.home().join("spare"), &gone).is_ok() {
-            let _ = super::remove_tree(&gone);
-        }
+    /// Takes disks made in advance out of sight, finished or not: whoever misses one makes their own.
+    fn retire_spares(&self) {
+        let name = format!("{}{}", String::from_utf8_lossy(SPARE), std::process::id());
+        let gone = self.sandboxes().join(name);
+        let _ = std::fs::rename(self.home().join("spare"), gone);
     }
 
     /// Removes a folder that has no state and whose lock is free: its creator died. `false` if it is alive.
