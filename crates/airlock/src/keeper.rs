@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
 use airlock_linux::{cgroup, fd, job};
+use airlock_protocol::spec::Limits;
 use std::{
     ffi::{CString, OsString},
     fs::{File, OpenOptions},
@@ -20,17 +21,17 @@ const NEEDED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_
 
 /// Starts the keeper and gives our end of its first connection. The keeper has the lock from its first moment on:
 /// there is no time at which a live sandbox looks dead.
-pub(crate) fn start(sandbox: &Sandbox, lock: Lock) -> Result<Client, Failure> {
-    spawn(sandbox, &lock).map_err(|err| Failure::because("could not start the keeper", &err))
+pub(crate) fn start(sandbox: &Sandbox, limits: &Limits, lock: Lock) -> Result<Client, Failure> {
+    spawn(sandbox, limits, &lock).map_err(|err| Failure::because("could not start the keeper", &err))
 }
 
-fn spawn(sandbox: &Sandbox, lock: &Lock) -> io::Result<Client> {
+fn spawn(sandbox: &Sandbox, limits: &Limits, lock: &Lock) -> io::Result<Client> {
     // Whatever the person's shell left open is neither the keeper's business nor the sandbox's.
     fd::close_on_exec_from(3)?;
     let (ours, theirs) = fd::pair()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log = log_file(sandbox)?;
-    let (program, arguments) = command(sandbox)?;
+    let (program, arguments) = command(sandbox, limits)?;
     job::spawn_detached(&job::Detached {
         program: &program,
         arguments: &arguments,
@@ -41,9 +42,9 @@ fn spawn(sandbox: &Sandbox, lock: &Lock) -> io::Result<Client> {
 }
 
 /// Ourselves as a keeper; under an ordinary user's systemd, in a scope of its own where a limit needs one.
-fn command(sandbox: &Sandbox) -> io::Result<(CString, Vec<CString>)> {
+fn command(sandbox: &Sandbox, limits: &Limits) -> io::Result<(CString, Vec<CString>)> {
     let id = sandbox.id().as_str();
-    let Some(scope) = scope(sandbox)? else {
+    let Some(scope) = scope(sandbox, limits)? else {
         let arguments = ["airlock", "keep", id].map(CString::new).into_iter().collect::<Result<_, _>>()?;
         return Ok((c"/proc/self/exe".into(), arguments));
     };
@@ -54,8 +55,7 @@ fn command(sandbox: &Sandbox) -> io::Result<(CString, Vec<CString>)> {
     Ok((c"/usr/bin/systemd-run".into(), arguments))
 }
 
-fn scope(sandbox: &Sandbox) -> io::Result<Option<Vec<String>>> {
-    let limits = sandbox.spec().map_err(io::Error::other)?.limits;
+fn scope(sandbox: &Sandbox, limits: &Limits) -> io::Result<Option<Vec<String>>> {
     let needs_group = limits.memory.is_some() || limits.cpu_millis.is_some();
     if !needs_group || rustix::process::geteuid().is_root() {
         return Ok(None);

@@ -87,7 +87,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     let mut state = before.clone();
     state.status = Status::Creating;
     sandbox.write_state(&state)?;
-    let mut client = keeper::start(sandbox, lock)?;
+    let mut client = keeper::start(sandbox, &spec.limits, lock)?;
     client.begin(&Begin { owner: Owner::Detached }, &[])?;
     match Session::new(client, no_signals()?, None).wait_for_start() {
         Ok(()) => Ok(()),

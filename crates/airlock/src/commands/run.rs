@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let store = home::store()?;
     let (sandbox, lock, spec) = create(&store, args, stdio, &host)?;
     let signals = if args.streams.detach { no_signals()? } else { collect_signals()? };
-    let mut client = match keeper::start(&sandbox, lock) {
+    let mut client = match keeper::start(&sandbox, &spec.limits, lock) {
         Ok(client) => client,
         Err(failure) => return Err(given_up(&sandbox, failure)),
     };
