@@ -22,26 +22,6 @@ struct Started {
     running: Running,
 }
 
-/// Signals a terminal would send to the whole foreground group.
-const TO_GROUP: [i32; 6] = [
-    libc_signal::INT,
-    libc_signal::QUIT,
-    libc_signal::HUP,
-    libc_signal::TSTP,
-    libc_signal::CONT,
-    libc_signal::WINCH,
-];
-
-mod libc_signal {
-    use rustix::process::Signal;
-    pub(super) const INT: i32 = Signal::INT.as_raw();
-    pub(super) const QUIT: i32 = Signal::QUIT.as_raw();
-    pub(super) const HUP: i32 = Signal::HUP.as_raw();
-    pub(super) const TSTP: i32 = Signal::TSTP.as_raw();
-    pub(super) const CONT: i32 = Signal::CONT.as_raw();
-    pub(super) const WINCH: i32 = Signal::WINCH.as_raw();
-}
-
 impl Programs {
     /// Starts one and says how that went.
     pub(crate) fn start(&mut self, start: &Start, stdio: Vec<OwnedFd>) -> FromGuest {
@@ -66,7 +46,7 @@ impl Programs {
     pub(crate) fn signal(&self, process: u32, number: i32) {
         let Some(started) = self.started.iter().find(|started| started.process == process) else { return };
         let pid = started.running.program.as_raw_nonzero().get();
-        let target = if TO_GROUP.contains(&number) { -pid } else { pid };
+        let target = if signal::TO_GROUP.contains(&number) { -pid } else { pid };
         // It may have ended a moment ago; its end is reported in any case.
         let _ = signal::send(target, number);
     }

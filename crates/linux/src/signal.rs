@@ -111,6 +111,16 @@ pub fn parse(text: &str) -> Option<i32> {
     NAMES.iter().find(|(name, _)| *name == short).map(|(_, number)| *number)
 }
 
+/// Asks a program to end.
+pub const TERM: i32 = libc::SIGTERM;
+/// Ends a program.
+pub const KILL: i32 = libc::SIGKILL;
+/// Tells a program that its terminal is gone.
+pub const HUP: i32 = libc::SIGHUP;
+/// Signals that a terminal (or the loss of it) sends to the whole foreground group.
+pub const TO_GROUP: [i32; 6] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
+
 const NAMES: &[(&str, i32)] = &[
     ("HUP", libc::SIGHUP),
     ("INT", libc::SIGINT),

@@ -8,7 +8,7 @@ use airlock_engine::keeper::{
     terminal::Terminal,
     watched,
 };
-use airlock_linux::fd;
+use airlock_linux::{fd, signal};
 use airlock_protocol::{
     control::{Exec, Owner, Refusal, Reply, Request, TERMINAL},
     frame::{Decoder, Frame, Kind, Malformed},
@@ -28,8 +28,6 @@ use tokio::{
     time::timeout,
 };
 
-const SIGTERM: i32 = 15;
-const SIGHUP: i32 = 1;
 /// Descriptors that came but belong to no frame yet.
 const MOST_DESCRIPTORS: usize = 16;
 /// How long a client may take to read its last replies.
@@ -42,7 +40,7 @@ pub(super) async fn owner(keeper: Rc<Keeper>, first: First) {
     connection.follow_main(first.news);
     let closed = connection.run().await;
     if closed == Closed::ByClient && owner == Owner::Foreground {
-        keeper.end(SIGHUP, GRACE).await;
+        keeper.end(signal::HUP, GRACE).await;
     }
 }
 
@@ -105,7 +103,7 @@ impl Connection {
         if closed == Closed::ByClient
             && let Some(process) = process
         {
-            let _ = self.keeper.signal(process, SIGHUP).await;
+            let _ = self.keeper.signal(process, signal::HUP).await;
         }
         self.programs.shutdown().await;
         drop(self.replies);
@@ -149,7 +147,7 @@ impl Connection {
                 None
             }
             Request::Stop { grace_ms } => {
-                let exit = self.keeper.end(SIGTERM, Duration::from_millis(grace_ms)).await;
+                let exit = self.keeper.end(signal::TERM, Duration::from_millis(grace_ms)).await;
                 exit.map(Reply::Ended)
             }
             Request::Restart { grace_ms } => done(self.keeper.restart(Duration::from_millis(grace_ms)).await),

@@ -5,6 +5,7 @@ use super::{
     program::{self, Event, Program},
 };
 use crate::store;
+use airlock_linux::signal;
 use airlock_protocol::{
     control::Refusal,
     guest::End,
@@ -145,21 +146,18 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                     return Outcome::Ordered { restart: false, end };
                 }
                 Some(Order::Restart { grace }) => {
-                    let end = put_down(keeper, program, SIGTERM, grace).await;
+                    let end = put_down(keeper, program, signal::TERM, grace).await;
                     return Outcome::Ordered { restart: true, end };
                 }
                 None => return Outcome::GuestDied,
             },
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                put_down(keeper, program, SIGTERM, GRACE).await;
+                put_down(keeper, program, signal::TERM, GRACE).await;
                 return Outcome::TimedOut;
             }
         }
     }
 }
-
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
 
 /// Asks the program to end, then makes it.
 async fn put_down(keeper: &Keeper, program: &mut Program, signal: i32, grace: Duration) -> Option<End> {
@@ -173,7 +171,7 @@ async fn put_down(keeper: &Keeper, program: &mut Program, signal: i32, grace: Du
             Err(_) => break,
         }
     }
-    let _ = keeper.signal(program.process, SIGKILL).await;
+    let _ = keeper.signal(program.process, signal::KILL).await;
     let until = Instant::now() + Duration::from_secs(5);
     while let Ok(Some(event)) = timeout_at(until, program.events.recv()).await {
         if let Event::Ended(end) = event {
@@ -196,7 +194,7 @@ fn judge(keeper: &Keeper, outcome: &Outcome) -> (Exit, bool) {
         Outcome::Ended(end) => (ended(*end), false),
         Outcome::TimedOut => (exit(124, Cause::TimedOut), false),
         Outcome::Ordered { restart, end } => {
-            (end.map_or_else(|| exit(128 + 9, Cause::Signalled { signal: SIGKILL }), ended), *restart)
+            (end.map_or_else(|| exit(128 + 9, Cause::Signalled { signal: signal::KILL }), ended), *restart)
         }
         Outcome::GuestDied if keeper.ran_out_of_memory() => (exit(128 + 9, Cause::OutOfMemory), false),
         Outcome::GuestDied => (exit(125, Cause::GuestDied), false),
