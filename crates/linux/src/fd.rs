@@ -19,9 +19,11 @@ use rustix::{
     },
 };
 use std::{
+    collections::BTreeSet,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
+    sync::{Mutex, PoisonError},
 };
 
 /// The file system of pipes without a name (include/uapi/linux/magic.h).
@@ -101,10 +103,8 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// Fails if nothing is open there. Each number may be taken once in a process.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static TAKEN: AtomicU64 = AtomicU64::new(0);
-    let bit = u32::try_from(number).ok().and_then(|number| 1u64.checked_shl(number)).unwrap_or(0);
-    if bit == 0 || TAKEN.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+    static TAKEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+    if !TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "this descriptor was taken before"));
     }
     // SAFETY: F_GETFD only asks; a number with nothing open gives EBADF.
@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn an_inherited_descriptor_can_be_taken_once() {
         let file = File::open("/dev/null").unwrap();
-        let number = rustix::io::fcntl_dupfd_cloexec(&file, 40).unwrap();
+        // Far above what other tests of this process have open, whose numbers must not be taken from them.
+        let number = rustix::io::fcntl_dupfd_cloexec(&file, 900).unwrap();
         let raw = std::os::fd::IntoRawFd::into_raw_fd(number);
         assert!(inherited(raw).is_ok());
         assert!(inherited(raw).is_err());
