@@ -7,7 +7,8 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    spec::{Limits, Spec, Stdio, Workspace},
+    policy::Policy,
+    spec::{Approvals, Egress, Ledger, Limits, Spec, Stdio, Workspace},
 };
 use std::{
     collections::BTreeMap,
@@ -66,6 +67,11 @@ pub(crate) fn spec(args: &RunArgs, name: Name, stdio: Stdio, host: &Host) -> Res
         restart: args.restart,
         keep: args.keep || args.streams.detach,
         stdio,
+        policy: Policy::default(),
+        publish: Vec::new(),
+        egress: Egress::default(),
+        approvals: Approvals::default(),
+        ledger: Ledger::default(),
     })
 }
 
@@ -172,6 +178,11 @@ mod tests {
             restart: Restart::OnFailure { max: Some(2) },
             keep: true,
             stdio: Stdio::all(Stream::Null),
+            policy: Default::default(),
+            publish: Default::default(),
+            egress: Default::default(),
+            approvals: Default::default(),
+            ledger: Default::default(),
         };
         assert_eq!(spec, expected);
         assert_eq!(spec.env["A"], "1");

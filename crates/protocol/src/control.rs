@@ -8,7 +8,10 @@
 //! later `Stopped` and `Ended`.
 
 use crate::{
+    approval::{Answer, Pending},
+    event::Event,
     guest::End,
+    policy::{Policy, Rule},
     spec::{Stdio, WindowSize},
     state::{Exit, State},
 };
@@ -67,6 +70,21 @@ pub enum Request {
     Pause,
     /// Undo `Pause`.
     Resume,
+    /// The rules in force.
+    Policy,
+    /// Other rules from now on; what they do not allow any more is closed.
+    SetPolicy(Policy),
+    /// Rules in front of those in force.
+    AddRules {
+        /// In the order they are tried.
+        rules: Vec<Rule>,
+    },
+    /// The crossings that wait for a person.
+    Approvals,
+    /// A person's answer to one of them.
+    Answer(Answer),
+    /// Tell what happens from now on, as [`Reply::Event`], until the connection closes.
+    Watch,
 }
 
 /// A further program in a running sandbox.
@@ -113,6 +131,15 @@ pub enum Reply {
     },
     /// The main program ended for good, and the sandbox with it.
     Ended(Exit),
+    /// The rules in force.
+    Policy(Policy),
+    /// The crossings that wait for a person.
+    Approvals {
+        /// Oldest first.
+        pending: Vec<Pending>,
+    },
+    /// Something happened.
+    Event(Event),
     /// It could not be done.
     Refused(Refusal),
 }

@@ -8,12 +8,20 @@
 //! | [`control`] | a client and a keeper |
 //! | [`guest`] | a keeper and PID 1 inside its sandbox |
 //! | [`log`] | a keeper and `airlock logs` |
+//! | [`policy`] | a person and the gate: what may cross the wall |
+//! | [`approval`] | a keeper and the person who is asked |
+//! | [`ledger`] | a keeper and whoever reads what crossed |
+//! | [`event`] | a keeper and whoever watches |
 
+pub mod approval;
 pub mod control;
+pub mod event;
 pub mod frame;
 pub mod guest;
 pub mod id;
+pub mod ledger;
 pub mod log;
+pub mod policy;
 pub mod size;
 pub mod spec;
 pub mod state;

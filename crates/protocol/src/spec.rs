@@ -1,8 +1,12 @@
 //! What was asked for. A [`Spec`] is only a wish: `engine::plan` checks it, and only a plan can be launched.
 
-use crate::Name;
+use crate::{Name, policy::Policy};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 /// One sandbox as its owner wants it. The same keys stand in files, SDKs and JSON-RPC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +56,88 @@ pub struct Spec {
     pub keep: bool,
     /// Where each of the program's standard streams goes.
     pub stdio: Stdio,
+    /// What may cross the wall.
+    #[serde(default)]
+    pub policy: Policy,
+    /// Ports of the host that lead inside.
+    #[serde(default)]
+    pub publish: Vec<Publish>,
+    /// How connections leave this host.
+    #[serde(default)]
+    pub egress: Egress,
+    /// How people are asked.
+    #[serde(default)]
+    pub approvals: Approvals,
+    /// How the ledger is kept.
+    #[serde(default)]
+    pub ledger: Ledger,
+}
+
+/// A port of the host that leads inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publish {
+    /// Address of the host to listen on.
+    pub address: IpAddr,
+    /// Port of the host; 0 takes a free one.
+    pub port: u16,
+    /// Port inside.
+    pub inside: u16,
+}
+
+/// How connections leave this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Egress {
+    /// A proxy of the company that every connection goes through (`http://proxy.example:3128`).
+    #[serde(default)]
+    pub proxy: Option<String>,
+    /// Names and domains that are dialled directly all the same.
+    #[serde(default)]
+    pub no_proxy: Vec<String>,
+    /// Name servers to ask in place of the host's.
+    #[serde(default)]
+    pub resolvers: Vec<SocketAddr>,
+    /// Certificates trusted besides the host's (a file in PEM).
+    #[serde(default)]
+    pub extra_ca: Option<PathBuf>,
+    /// Ports of the host's loopback that `host.airlock` reaches, where a rule allows that name.
+    #[serde(default)]
+    pub host_ports: Vec<u16>,
+}
+
+/// How people are asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approvals {
+    /// Milliseconds until an unanswered crossing is refused.
+    #[serde(default = "sixty_seconds")]
+    pub timeout_ms: u64,
+    /// Told of every question.
+    #[serde(default)]
+    pub webhook: Option<String>,
+    /// File with the key that signs what the webhook is told.
+    #[serde(default)]
+    pub webhook_key: Option<PathBuf>,
+}
+
+/// How the ledger is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledger {
+    /// Every record is on disk before its effect, not within a second.
+    #[serde(default)]
+    pub durable: bool,
+}
+
+impl Default for Approvals {
+    fn default() -> Approvals {
+        Approvals { timeout_ms: sixty_seconds(), webhook: None, webhook_key: None }
+    }
+}
+
+fn sixty_seconds() -> u64 {
+    60_000
 }
 
 /// The project directory.

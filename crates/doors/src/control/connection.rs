@@ -154,6 +154,12 @@ impl Connection {
             Request::Wait => self.keeper.wait().await.map(Reply::Ended),
             Request::Pause => done(self.keeper.freeze(None).await),
             Request::Resume => done(self.keeper.thaw().await),
+            Request::Policy
+            | Request::SetPolicy(_)
+            | Request::AddRules { .. }
+            | Request::Approvals
+            | Request::Answer(_)
+            | Request::Watch => Some(Reply::Refused(refusal("the wall of this sandbox has no gate yet"))),
         }
     }
 

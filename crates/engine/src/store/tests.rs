@@ -33,6 +33,11 @@ fn spec(name: &str) -> Spec {
         restart: Restart::No,
         keep: true,
         stdio: Stdio::all(Stream::Null),
+        policy: Default::default(),
+        publish: Default::default(),
+        egress: Default::default(),
+        approvals: Default::default(),
+        ledger: Default::default(),
     }
 }
 

@@ -1,0 +1,1 @@
+//! Whether something may cross the wall: rules, people, permits, and the ledger of what was decided.

@@ -1,0 +1,1 @@
+//! Connections across the wall. The only crate that dials.

@@ -1,0 +1,38 @@
+//! What happens in a sandbox, for whoever watches.
+
+use crate::{
+    approval::{Given, Pending, Scope},
+    ledger::Record,
+};
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A decision or the end of a flow, as the ledger has it.
+    Crossing(Box<Record>),
+    /// A crossing waits for a person.
+    Asked(Pending),
+    /// A crossing waits no longer.
+    Answered {
+        /// Which.
+        id: String,
+        /// How it was answered.
+        verdict: Given,
+        /// For how long.
+        scope: Scope,
+        /// By whom: `terminal`, `command line`, `webhook`, `time`.
+        by: String,
+    },
+    /// A further program was started.
+    Exec {
+        /// Program and arguments.
+        command: Vec<String>,
+    },
+    /// The rules are others now.
+    PolicyChanged {
+        /// Counts the changes since the start.
+        generation: u64,
+    },
+}
