@@ -181,7 +181,12 @@ impl<'a> Session<'a> {
             Reply::Refused(refusal) if !self.has_started => return Ok(Some(Ended::Refused(refusal))),
             Reply::Started { .. } => self.has_started = true,
             Reply::Stopped { .. } => self.stop_too()?,
-            Reply::Refused(_) | Reply::Done | Reply::State(_) => {}
+            Reply::Refused(_)
+            | Reply::Done
+            | Reply::State(_)
+            | Reply::Policy(_)
+            | Reply::Approvals { .. }
+            | Reply::Event(_) => {}
         }
         Ok(None)
     }
