@@ -8,6 +8,7 @@
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
 //! | [`judge`] | what the rules say about a connection |
+//! | [`ledger`] | what was decided: written, read, verified |
 //!
 //! Everything here is pure: text and facts go in, decisions come out.
 
@@ -15,5 +16,6 @@ pub mod address;
 pub mod groups;
 pub mod host;
 pub mod judge;
+pub mod ledger;
 pub mod pattern;
 pub mod policy;
