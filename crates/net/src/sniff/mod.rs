@@ -118,7 +118,9 @@ fn kind(bytes: &[u8]) -> Kind {
         // Some servers skip such a record and read on.
         [20..=24, 3, ..] => Kind::Wrong("a TLS record of another kind comes first"),
         // The 2-byte header of SSLv2 and its hello: no place for a name, and old servers still take it.
-        [0x80..=0xff, _, 1, 0, 2, ..] | [0x80..=0xff, _, 1, 3, _, ..] => Kind::Wrong("the hello has the form of SSLv2"),
+        [0x80..=0xff, _, 1, 0, 2, ..] | [0x80..=0xff, _, 1, 3, _, ..] => {
+            Kind::Wrong("the hello has the form of SSLv2")
+        }
         [0x80..=0xff] | [0x80..=0xff, _] | [0x80..=0xff, _, 1] | [0x80..=0xff, _, 1, 0 | 3] => Kind::Unclear,
         _ => Kind::Other,
     }

@@ -79,7 +79,11 @@ impl Second {
         let [kind, 3, _, high, low, rest @ ..] = head.as_slice() else {
             let is_short = head.len() < 5 && head.get(1).is_none_or(|major| *major == 3);
             self.state = State::Head(head);
-            return if is_short { Further::Watch } else { Further::Refuse("no TLS record follows the ClientHello") };
+            return if is_short {
+                Further::Watch
+            } else {
+                Further::Refuse("no TLS record follows the ClientHello")
+            };
         };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         match (*kind, rest.first()) {

@@ -94,7 +94,9 @@ fn a_real_hello_is_the_same_at_every_cut() {
 
 #[test]
 fn protocols_that_are_not_tls_are_told_by_their_first_bytes() {
-    for first in [b"GET / HTTP/1.1".as_slice(), b"SSH-2.0", b"\x00\x00\x00\x08\x04\xd2\x16\x2f", b"\x16\x02", b"\0"] {
+    for first in
+        [b"GET / HTTP/1.1".as_slice(), b"SSH-2.0", b"\x00\x00\x00\x08\x04\xd2\x16\x2f", b"\x16\x02", b"\0"]
+    {
         assert_eq!(sniff(first), Sniffed::NotTls, "{first:?}");
     }
     // A MySQL client's answer to the server's greeting has such a length.
@@ -138,7 +140,10 @@ fn a_name_is_given_once() {
 
 #[test]
 fn any_extension_given_twice_is_refused() {
-    assert_eq!(malformed(&hello_with(&[(43, vec![]), name(b"a.test"), (43, vec![])])), "an extension is given twice");
+    assert_eq!(
+        malformed(&hello_with(&[(43, vec![]), name(b"a.test"), (43, vec![])])),
+        "an extension is given twice"
+    );
 }
 
 #[test]
@@ -150,7 +155,10 @@ fn a_name_of_other_than_printable_ascii_is_refused() {
 
 #[test]
 fn a_name_of_another_kind_is_refused() {
-    assert_eq!(malformed(&hello_with(&[(0, names(&[(1, b"a.test")]))])), "the server name is of an unknown kind");
+    assert_eq!(
+        malformed(&hello_with(&[(0, names(&[(1, b"a.test")]))])),
+        "the server name is of an unknown kind"
+    );
 }
 
 #[test]
@@ -163,7 +171,9 @@ fn bytes_behind_the_hello_in_its_record_are_refused() {
 #[test]
 fn an_encrypted_hello_is_told() {
     for kind in [0xfe0d, 0xffce] {
-        let Sniffed::Hello(hello) = sniff(&records(&hello_with(&[name(b"a.test"), (kind, vec![0, 1])]), 9000)) else {
+        let Sniffed::Hello(hello) =
+            sniff(&records(&hello_with(&[name(b"a.test"), (kind, vec![0, 1])]), 9000))
+        else {
             panic!("not taken for a hello");
         };
         assert!(hello.ech);
