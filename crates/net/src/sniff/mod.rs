@@ -83,9 +83,9 @@ impl Sniffer {
         &self.seen
     }
 
-    /// Every byte that was pushed, and what lies behind the records of the `ClientHello`.
-    pub fn into_parts(self) -> (Vec<u8>, usize) {
-        (self.seen, self.next)
+    /// What came behind the records of the `ClientHello`, once that is whole.
+    pub fn behind(&self) -> &[u8] {
+        self.seen.get(self.next..).unwrap_or_default()
     }
 
     /// Appends whole records to the message; a hello if that completes it.
