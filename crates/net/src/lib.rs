@@ -3,3 +3,4 @@
 pub mod dns;
 pub mod egress;
 pub mod names;
+pub mod resolver;
