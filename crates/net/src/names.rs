@@ -75,20 +75,28 @@ impl Names {
         if let Some(given) = self.by_name.get(name) {
             return Ok(given.address);
         }
-        if self.by_name.len() >= self.bounds.names {
-            return Err(Full::Names(self.bounds.names));
-        }
+        self.room(wildcard)?;
+        let address = self.fresh().ok_or(Full::Names(self.by_name.len()))?;
         if let Some(rule) = wildcard {
             let labels = self.labels.entry(rule).or_default();
-            if *labels >= self.bounds.labels {
-                return Err(Full::Labels(self.bounds.labels));
-            }
             *labels = labels.saturating_add(1);
         }
-        let address = self.fresh().ok_or(Full::Names(self.by_name.len()))?;
         self.by_name.insert(name.clone(), Given { address, wildcard });
         self.by_address.insert(address, name.clone());
         Ok(address)
+    }
+
+    /// Whether there is an address for one more name that hangs on `wildcard`.
+    pub fn room(&self, wildcard: Option<usize>) -> Result<(), Full> {
+        if self.by_name.len() >= self.bounds.names {
+            return Err(Full::Names(self.bounds.names));
+        }
+        let labels = wildcard.and_then(|rule| self.labels.get(&rule)).copied().unwrap_or_default();
+        if labels >= self.bounds.labels && wildcard.is_some() {
+            Err(Full::Labels(self.bounds.labels))
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts anew what hangs on which wildcard, after the rules have changed. Names already given stay.

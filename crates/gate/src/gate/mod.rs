@@ -9,6 +9,7 @@
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
 //! | `record` | what is written and told; what could not be written is owed |
+//! | `unanswered` | names that are not answered for another reason than the rules |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
 
@@ -18,6 +19,7 @@ mod crossing;
 mod record;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 pub use change::AnswerError;
 pub use crossing::Crossing;

@@ -111,10 +111,17 @@ impl Query {
         if let Some(address) = address_of(name) {
             return Subject::Address(address);
         }
-        match dotted(name) {
-            Some(dotted) => Subject::Name(dotted),
-            None => Subject::Other(escaped(name)),
-        }
+        dotted(name).map_or_else(|| Subject::Other(escaped(name)), Subject::Name)
+    }
+
+    /// The name asked for, for a person: in lower case, or escaped where it is no name.
+    pub fn name(&self) -> String {
+        dotted(self.wire.name()).unwrap_or_else(|| escaped(self.wire.name()))
+    }
+
+    /// Whether an IPv4 address is asked for.
+    pub fn is_for_address(&self) -> bool {
+        self.wire.query_type() == RecordType::A
     }
 
     /// The type asked for, as people write it (`A`, `TXT`, `TYPE1234`).

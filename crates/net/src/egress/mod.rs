@@ -19,6 +19,7 @@ pub use proxy::{BadProxy, ProxyError};
 
 use airlock_gate::address::{self, Cidr, Special};
 use airlock_gate::host::{HostName, Target};
+use airlock_gate::{Kind, Permit};
 use airlock_protocol::spec;
 use lookup::{Lookup, Source};
 use proxy::{Direct, Proxy};
@@ -108,6 +109,9 @@ pub enum DialError {
         #[source]
         source: ProxyError,
     },
+    /// The permit is for something else.
+    #[error("the permit is not for a connection")]
+    Permit,
     /// The kernel did not say which addresses are this host's.
     #[error("this host's own addresses cannot be told from others")]
     Routes(#[source] io::Error),
@@ -131,7 +135,7 @@ struct Wish<'a> {
 }
 
 impl Egress {
-    /// Reads the settings. The host's name servers are looked up when the first name is.
+    /// Reads the settings. The host's name servers are read when the first name is looked up.
     pub fn new(settings: &spec::Egress) -> Result<Egress, BadProxy> {
         let source = Source {
             servers: settings.resolvers.clone(),
@@ -148,6 +152,15 @@ impl Egress {
             #[cfg(test)]
             exempt: Vec::new(),
         })
+    }
+
+    /// Connects to where `permit` leads, within 30 seconds. Take its [`Permit::trace`] before, to tell how it went.
+    pub async fn dial(&self, permit: Permit) -> Result<Dialled, DialError> {
+        if permit.kind() != Kind::Connect {
+            return Err(DialError::Permit);
+        }
+        let wish = Wish { target: permit.target(), port: permit.port(), opened: permit.private() };
+        self.reach(&wish).await
     }
 
     async fn reach(&self, wish: &Wish<'_>) -> Result<Dialled, DialError> {
@@ -243,7 +256,7 @@ impl DialError {
             DialError::Address { .. } => "address",
             DialError::HostPort(_) => "host_port",
             DialError::Unresolved { .. } => "unresolved",
-            DialError::Unreachable { .. } | DialError::Routes(_) => "unreachable",
+            DialError::Unreachable { .. } | DialError::Routes(_) | DialError::Permit => "unreachable",
             DialError::TimedOut { .. } => "timeout",
             DialError::Proxy { .. } => "proxy",
         }
