@@ -4,3 +4,4 @@ pub mod flows;
 mod greeting;
 pub mod relay;
 pub mod sniff;
+pub mod webhook;
