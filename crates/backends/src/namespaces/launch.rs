@@ -1,8 +1,8 @@
 //! The keeper's side: fork, ids, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, root};
+use super::{During, Failed, child, porter, root};
 use airlock_engine::{
-    Backend, Confine, Launched, Plan,
+    Backend, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{chain, refusal},
 };
@@ -56,8 +56,8 @@ impl Backend for Namespaces {
         drop((child_talk, child_link, child_ids));
         let built = finish(plan, &init, &talk, &ids);
         match built {
-            Ok((terminals, seat)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat) })
+            Ok((terminals, seat, porter)) => {
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -81,18 +81,27 @@ fn unsealed(plan: &Plan, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd, ids: &OwnedFd) -> Result<(OwnedFd, Seat), Refusal> {
+fn finish(
+    plan: &Plan,
+    init: &Child,
+    talk: &OwnedFd,
+    ids: &OwnedFd,
+) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(plan, &why);
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
     let writer = writer(plan, init, ids).map_err(|err| unsealed(chain(&err)))?;
+    let porter = match plan.publish.is_empty() {
+        true => None,
+        false => Some(porter::start(init).map_err(|err| unsealed(chain(&err)))?),
+    };
     let heard = listen(talk).map_err(unsealed);
     // It has done its work, or never will.
     let _ = writer.kill();
     let _ = writer.wait();
-    heard
+    heard.map(|(terminals, seat)| (terminals, seat, porter))
 }
 
 /// A process in user namespace A that writes the ids of B once PID 1 has made it. It is made while PID 1 is busy

@@ -368,6 +368,10 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     };
     let _ = launched.init.kill();
     let _ = launched.init.wait();
+    if let Some(porter) = launched.porter {
+        drop(porter.socket);
+        let _ = porter.child.wait();
+    }
     if let Some(Err(err)) = group.map(Group::remove) {
         eprintln!("airlock keep: {}", plan::chain(&err));
     }
