@@ -5,20 +5,30 @@
 //! body. An answer of 200 with `{"verdict": "approved" | "refused", "scope": "once" | "sandbox"}` settles the question; any
 //! other success says that somebody will answer later, by `airlock approve`.
 
+use crate::egress::Egress;
 use airlock_protocol::approval::{Given, Pending, Scope};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use std::{fmt::Write as _, io, sync::Arc, time::SystemTime};
+use std::{
+    fmt::Write as _,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 use tokio_rustls::{
     TlsConnector,
-    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
+    rustls::{
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    },
 };
 
 /// Most bytes of an answer.
@@ -51,6 +61,14 @@ pub enum Error {
     /// The key is too short.
     #[error("the webhook's key has {0} bytes; it needs at least {SHORTEST_KEY}")]
     Key(usize),
+    /// The certificates that were named cannot be read.
+    #[error("{} cannot be read: {why}", path.display())]
+    ExtraCa {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// No certificate of this host can be trusted.
     #[error("no trusted certificates were found on this host")]
     Roots,
@@ -79,6 +97,20 @@ pub struct Settled {
 }
 
 impl Webhook {
+    /// As [`Webhook::new`], trusting what this host trusts, and the certificates in `extra`.
+    pub fn trusting_this_host(url: &str, key: Vec<u8>, extra: Option<&Path>) -> Result<Webhook, Error> {
+        let mut roots = RootCertStore::empty();
+        // A store with a broken certificate in it is a store all the same.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Some(path) = extra {
+            let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let certificates =
+                certificates.map_err(|err| Error::ExtraCa { path: path.to_owned(), why: err.to_string() })?;
+            roots.add_parsable_certificates(certificates);
+        }
+        Webhook::new(url, key, roots)
+    }
+
     /// `url` must be https, or http to this machine itself. `roots` are trusted besides nothing else.
     pub fn new(url: &str, key: Vec<u8>, roots: RootCertStore) -> Result<Webhook, Error> {
         let wrong = |why| Error::Url { url: url.to_owned(), why };
@@ -104,13 +136,13 @@ impl Webhook {
         Ok(Webhook { host, port: uri.port_u16().unwrap_or(standard), path, authority, key, tls })
     }
 
-    /// The host to connect to.
-    pub fn host(&self) -> (&str, u16) {
-        (&self.host, self.port)
+    /// Tells of a question. `None`: it will be answered later. Whoever waits for the answer sets the time.
+    pub async fn deliver(&self, egress: &Egress, pending: &Pending) -> Result<Option<Settled>, Error> {
+        let stream = egress.reach_own(&self.host, self.port).await.map_err(Error::Connect)?;
+        self.tell(stream, pending).await
     }
 
-    /// Tells of a question over a connection to [`Webhook::host`]. `None`: it will be answered later.
-    pub async fn tell(&self, stream: TcpStream, pending: &Pending) -> Result<Option<Settled>, Error> {
+    async fn tell(&self, stream: TcpStream, pending: &Pending) -> Result<Option<Settled>, Error> {
         let body = serde_json::to_vec(pending).map_err(|err| Error::Answer(err.to_string()))?;
         let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs());
         let signature = format!("t={seconds},v1={}", self.sign(seconds, &body));
