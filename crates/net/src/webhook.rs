@@ -5,7 +5,7 @@
 //! body. An answer of 200 with `{"verdict": "approved" | "refused", "scope": "once" | "sandbox"}` settles the question; any
 //! other success says that somebody will answer later, by `airlock approve`.
 
-use crate::egress::Egress;
+use crate::egress::{DialError, Egress};
 use airlock_protocol::approval::{Given, Pending, Scope};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -74,7 +74,10 @@ pub enum Error {
     Roots,
     /// It could not be reached.
     #[error("the webhook cannot be reached")]
-    Connect(#[source] io::Error),
+    Reach(#[source] DialError),
+    /// It is not who it should be.
+    #[error("the webhook could not be spoken to in private")]
+    Tls(#[source] io::Error),
     /// It does not speak HTTP.
     #[error("the webhook did not answer")]
     Http(#[source] hyper::Error),
@@ -103,7 +106,8 @@ impl Webhook {
         // A store with a broken certificate in it is a store all the same.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = extra {
-            let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let certificates =
+                CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let certificates =
                 certificates.map_err(|err| Error::ExtraCa { path: path.to_owned(), why: err.to_string() })?;
             roots.add_parsable_certificates(certificates);
@@ -138,7 +142,7 @@ impl Webhook {
 
     /// Tells of a question. `None`: it will be answered later. Whoever waits for the answer sets the time.
     pub async fn deliver(&self, egress: &Egress, pending: &Pending) -> Result<Option<Settled>, Error> {
-        let stream = egress.reach_own(&self.host, self.port).await.map_err(Error::Connect)?;
+        let stream = egress.reach_own(&self.host, self.port).await.map_err(Error::Reach)?;
         self.tell(stream, pending).await
     }
 
@@ -150,8 +154,8 @@ impl Webhook {
             None => self.exchange(stream, body, signature).await,
             Some(tls) => {
                 let name = ServerName::try_from(self.host.clone())
-                    .map_err(|err| Error::Connect(io::Error::other(err)))?;
-                let stream = tls.connect(name, stream).await.map_err(Error::Connect)?;
+                    .map_err(|err| Error::Tls(io::Error::other(err)))?;
+                let stream = tls.connect(name, stream).await.map_err(Error::Tls)?;
                 self.exchange(stream, body, signature).await
             }
         }

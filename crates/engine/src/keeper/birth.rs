@@ -83,7 +83,7 @@ pub fn build(
     let wall = wall::prepare(sandbox, &spec)?;
     let confined = confine(&plan)?;
     let mut state = note(sandbox, &spec, &plan, &confined)?;
-    state.published = wall.published.iter().map(Published::publish).collect();
+    state.published = wall.published.iter().map(Published::wish).collect();
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();

@@ -52,7 +52,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         egress: Egress::new(&spec.egress).map_err(|err| refused(&err))?,
         webhook: webhook(spec).map_err(|err| refused(&*err))?,
         published: published.map_err(|err| {
-            plan::refusal(125, "a port cannot be published", Some(&plan::chain(&err)), Some(&err.fix()))
+            plan::refusal(125, "a port cannot be published", Some(&plan::chain(&err)), None)
         })?,
     })
 }
@@ -97,7 +97,12 @@ impl Keeper {
     /// A person's answer.
     pub fn answer(&self, answer: &Answer, by: &str) -> Result<(), Refusal> {
         self.gate.answer(answer, by).map_err(|err| {
-            plan::refusal(1, "this answer does not count", Some(&plan::chain(&err)), Some("airlock approvals"))
+            plan::refusal(
+                1,
+                "this answer does not count",
+                Some(&plan::chain(&err)),
+                Some("airlock approvals"),
+            )
         })
     }
 }

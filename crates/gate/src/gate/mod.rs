@@ -113,6 +113,11 @@ impl Gate {
         self.events.watch()
     }
 
+    /// Tells whoever watches of something that no rule speaks of.
+    pub fn tell(&self, event: Event) {
+        self.events.tell(|| event);
+    }
+
     /// Brings records to the disk and tells what was counted, in time. Runs until dropped; sleeps while nothing happens.
     pub async fn tend(&self) {
         tokio::join!(self.ledger.keep_synced(), self.keep_telling());
