@@ -10,14 +10,18 @@
 //! | [`failure`], [`say`], [`table`], [`clean`] | what a person sees |
 
 mod args;
+mod asking;
 mod clean;
 mod commands;
+mod config;
 mod environment;
 mod failure;
 mod home;
 mod keep;
 mod keeper;
+mod prompt;
 mod pump;
+mod registries;
 mod say;
 mod session;
 mod spec;
