@@ -1,1 +1,19 @@
 //! Whether something may cross the wall: rules, people, permits, and the ledger of what was decided.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`host`] | names and addresses, parsed once |
+//! | [`address`] | ranges, and addresses that are not plain hosts of the internet |
+//! | [`pattern`] | what a rule says about hosts |
+//! | [`policy`] | a person's policy: read, checked, joined, compared, written |
+//! | [`groups`] | hosts that belong together under one name |
+//! | [`judge`] | what the rules say about a connection |
+//!
+//! Everything here is pure: text and facts go in, decisions come out.
+
+pub mod address;
+pub mod groups;
+pub mod host;
+pub mod judge;
+pub mod pattern;
+pub mod policy;

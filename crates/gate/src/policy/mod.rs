@@ -1,0 +1,67 @@
+//! A person's policy, from text to rules and back.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`parse_toml`], [`parse_markdown`], [`rule_from_flag`] | read; every fault is shown with its line and column |
+//! | [`union`] | join several policies into one |
+
+mod check;
+mod markdown;
+mod ports;
+mod read;
+mod rule;
+mod source;
+mod suggest;
+mod union;
+
+pub use read::{OtherKey, PolicyFile};
+pub use source::{BadPolicy, Source};
+pub use suggest::suggestion;
+pub use union::union;
+
+use crate::groups::Discovered;
+use airlock_protocol::policy::{Rule, Verdict};
+
+/// Largest policy that is read.
+pub(crate) const LARGEST: usize = 1024 * 1024;
+/// Most rules of a policy that is read.
+pub(crate) const MOST_RULES: usize = 10_000;
+
+/// Reads policies, with the groups that this host's package clients tell of.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    /// Hosts of the groups that are not known beforehand.
+    pub discovered: &'a Discovered,
+}
+
+impl Reader<'_> {
+    /// Reads `airlock.toml`, or another file of its form.
+    pub fn toml(&self, name: &str, text: &str) -> Result<PolicyFile, BadPolicy> {
+        read::toml(Source::new(name, text), self.discovered)
+    }
+
+    /// Reads the front matter of a Markdown file: each entry of `domains:` is allowed.
+    pub fn markdown(&self, name: &str, text: &str) -> Result<PolicyFile, BadPolicy> {
+        markdown::read(Source::new(name, text), self.discovered)
+    }
+
+    /// Reads the value of `--allow`, `--deny` or `--ask`: `HOST[:PORT]`, or a group.
+    pub fn flag(&self, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
+        rule::from_flag(verdict, Source::new(from, text), self.discovered)
+    }
+}
+
+/// As [`Reader::toml`], where nothing is known of package clients.
+pub fn parse_toml(name: &str, text: &str) -> Result<PolicyFile, BadPolicy> {
+    Reader { discovered: &Discovered::default() }.toml(name, text)
+}
+
+/// As [`Reader::markdown`], where nothing is known of package clients.
+pub fn parse_markdown(name: &str, text: &str) -> Result<PolicyFile, BadPolicy> {
+    Reader { discovered: &Discovered::default() }.markdown(name, text)
+}
+
+/// As [`Reader::flag`], where nothing is known of package clients.
+pub fn rule_from_flag(verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
+    Reader { discovered: &Discovered::default() }.flag(verdict, text, from)
+}
