@@ -15,5 +15,6 @@ pub mod address;
 pub mod groups;
 pub mod host;
 pub mod judge;
+pub mod ledger;
 pub mod pattern;
 pub mod policy;
