@@ -4,11 +4,14 @@
 //! |---|---|
 //! | [`args`] | what a person types |
 //! | [`spec`], [`environment`], [`streams`] | what `run` means by it |
-//! | [`commands`] | one verb each |
+//! | [`config`], [`policy`], [`registries`], [`answers`] | files: settings, rules, package clients, answers that stay |
+//! | [`commands`], [`ledger`] | one verb each |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
+//! | [`asking`], [`prompt`] | questions of the sandbox, meanwhile |
 //! | [`keep`] | being a keeper |
 //! | [`failure`], [`say`], [`table`], [`clean`] | what a person sees |
 
+mod answers;
 mod args;
 mod asking;
 mod clean;
@@ -19,6 +22,8 @@ mod failure;
 mod home;
 mod keep;
 mod keeper;
+mod ledger;
+mod policy;
 mod prompt;
 mod pump;
 mod registries;

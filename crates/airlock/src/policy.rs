@@ -238,4 +238,148 @@ fn answering(kept: &Rule, judge: &Judge) -> Vec<Rule> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::config::Wanted;
+    use std::{collections::BTreeMap, fs};
+
+    struct World {
+        folder: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new() -> World {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir(folder.path().join("project")).unwrap();
+            World { folder }
+        }
+
+        fn write(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        }
+
+        fn host(&self) -> Host {
+            let home = self.folder.path().display().to_string();
+            let variables = BTreeMap::from([("HOME".to_owned(), home)]);
+            Host { directory: self.folder.path().join("project"), variables }
+        }
+
+        fn assemble(&self, flags: &NetworkArgs, project: Option<&str>) -> Result<Policy, Failure> {
+            let path = project.map(|text| self.write("project/airlock.toml", text));
+            let wanted = path.as_deref().map_or(Wanted::Nothing, Wanted::Named);
+            let project = config::project(wanted, self.folder.path())?;
+            assemble(flags, project.as_ref(), &self.host(), self.folder.path())
+        }
+    }
+
+    fn flags(allow: &[&str], deny: &[&str], ask: &[&str]) -> NetworkArgs {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        NetworkArgs { allow: owned(allow), deny: owned(deny), ask: owned(ask), ..NetworkArgs::default() }
+    }
+
+    /// `allow a.example.com --allow`.
+    fn told(policy: &Policy) -> Vec<String> {
+        let rule = |rule: &Rule| format!("{:?} {} {}:{}", rule.verdict, rule.hosts.join(","), rule.origin.from, rule.origin.line);
+        policy.rules.iter().map(rule).collect()
+    }
+
+    #[test]
+    fn rules_stand_in_the_documented_order() {
+        let world = World::new();
+        let project = "deny = \"d2.example.com\"\nallow = [\"a2.example.com\"]\npolicy = \"more.toml\"\n\n[[rule]]\nallow = \"r.example.com\"\n";
+        world.write("project/more.toml", "[[rule]]\nallow = \"m.example.com\"\n");
+        let typed = world.write("typed.toml", "[[rule]]\nallow = \"t.example.com\"\n");
+        let markdown = world.write("skill.md", "---\ndomains:\n  - s.example.com\n---\n# x\n");
+        let mut flags = flags(&["a.example.com"], &["d.example.com"], &["q.example.com"]);
+        flags.policy = vec![typed.clone(), markdown.clone()];
+
+        let policy = world.assemble(&flags, Some(project)).unwrap();
+
+        let expected = [
+            "Deny d.example.com --deny:0".to_owned(),
+            "Ask q.example.com --ask:0".to_owned(),
+            "Allow a.example.com --allow:0".to_owned(),
+            "Deny d2.example.com airlock.toml:0".to_owned(),
+            "Allow a2.example.com airlock.toml:0".to_owned(),
+            "Allow r.example.com airlock.toml:5".to_owned(),
+            "Allow m.example.com more.toml:1".to_owned(),
+            format!("Allow t.example.com {}:1", typed.display()),
+            format!("Allow s.example.com {}:3", markdown.display()),
+        ];
+        assert_eq!(told(&policy), expected);
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_allowed() {
+        assert_eq!(World::new().assemble(&NetworkArgs::default(), None).unwrap(), Policy::default());
+    }
+
+    #[test]
+    fn network_none_means_no_rule_and_no_rule_beside_it() {
+        let world = World::new();
+        let none = NetworkArgs { network: Some(Network::None), ..NetworkArgs::default() };
+        assert_eq!(world.assemble(&none, Some("allow = \"a.example.com\"\n")).unwrap(), Policy::default());
+        let both = NetworkArgs { network: Some(Network::None), ..flags(&["a.example.com"], &[], &[]) };
+        assert_eq!(world.assemble(&both, None).unwrap_err().code, 2);
+    }
+
+    #[test]
+    fn a_registry_is_the_one_that_the_hosts_own_client_uses() {
+        let world = World::new();
+        let silent = world.assemble(&flags(&["npm"], &[], &[]), None).unwrap_err();
+        assert!(silent.fix.as_deref().unwrap_or_default().contains("npm config set registry"), "{silent}");
+
+        world.write(".npmrc", "registry=http://npm.example.com:4873/\n@acme:registry=https://acme.example.com/\n");
+        let policy = world.assemble(&flags(&["npm"], &[], &[]), None).unwrap();
+
+        assert_eq!(told(&policy), ["Allow npm.example.com group npm:0", "Allow acme.example.com group npm:0"]);
+        assert_eq!(policy.rules[0].ports, [Ports::one(4873)]);
+        assert_eq!(policy.rules[1].ports, [Ports::one(80), Ports::one(443)]);
+        assert_eq!(policy.rules[0].private, PRIVATE);
+    }
+
+    #[test]
+    fn a_word_that_is_no_host_is_shown_with_its_place() {
+        let world = World::new();
+        let typed = world.assemble(&flags(&["*.com"], &[], &[]), None).unwrap_err();
+        assert!(typed.what.starts_with("--allow: `*.com` is not a host"), "{typed}");
+        let written = world.assemble(&NetworkArgs::default(), Some("allow = [\"a.example.com\", \"*.com\"]\n")).unwrap_err();
+        assert!(written.what.contains("airlock.toml:1:27: `*.com` is not a host"), "{written}");
+        assert_eq!(written.excerpt.as_ref().map(|excerpt| excerpt.column), Some(27));
+        let rule = world.assemble(&NetworkArgs::default(), Some("[[rule]]\nallow = \"*.com\"\n")).unwrap_err();
+        assert!(rule.what.contains("airlock.toml:2:9: ") && rule.excerpt.is_some(), "{rule}");
+    }
+
+    #[test]
+    fn a_kept_answer_answers_a_question_and_opens_nothing_else() {
+        let world = World::new();
+        world.write(
+            "answers.toml",
+            "[[rule]]\nallow = \"a.example.com\"\nports = [443]\n\n[[rule]]\ndeny = \"b.example.com\"\nports = [443]\n\n\
+             [[rule]]\nallow = \"evil.example.org\"\nports = [443]\n",
+        );
+        let asks = "[[rule]]\ndeny = \"b.example.com\"\n\n[[rule]]\nask = \"*.example.com\"\nprivate = [\"10.1.0.0/16\"]\n";
+
+        let policy = world.assemble(&NetworkArgs::default(), Some(asks)).unwrap();
+
+        let answers = world.folder.path().join("answers.toml").display().to_string();
+        let expected = [
+            format!("Allow a.example.com {answers}:1"),
+            "Deny b.example.com airlock.toml:1".to_owned(),
+            "Ask *.example.com airlock.toml:4".to_owned(),
+        ];
+        assert_eq!(told(&policy), expected);
+        assert_eq!(policy.rules[0].private, ["10.1.0.0/16"]);
+        assert_eq!(world.assemble(&NetworkArgs::default(), None).unwrap(), Policy::default());
+    }
+
+    #[test]
+    fn only_recording_is_asked_for_by_flag_or_by_every_file() {
+        let world = World::new();
+        let flag = NetworkArgs { audit_only: true, ..NetworkArgs::default() };
+        assert!(world.assemble(&flag, None).unwrap().audit_only);
+        assert!(world.assemble(&NetworkArgs::default(), Some("audit_only = true\n")).unwrap().audit_only);
+    }
+}
