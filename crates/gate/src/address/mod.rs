@@ -246,11 +246,18 @@ fn carried(address: Ipv6Addr) -> Option<(Special, [Ipv4Addr; 2])> {
     Some(match s {
         [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => (Special::Mapped, [last; 2]),
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => (Special::Nat64, [last; 2]),
-        // RFC 6052, 2.2: with a prefix of 48 bits the address stands around the octet at bit 64, with 96 at the end.
+        // RFC 6052, 2.2: with a prefix of 48 bits the address stands around the octet at bit 64, with 96 at the end. The other
+        // place is empty then.
         [0x64, 0xff9b, 1, high, low, next, ..] => {
             let [_, third] = low.to_be_bytes();
             let [fourth, _] = next.to_be_bytes();
-            (Special::Nat64, [at(high, u16::from_be_bytes([third, fourth])), last])
+            let first = at(high, u16::from_be_bytes([third, fourth]));
+            let (first, last) = match (first.is_unspecified(), last.is_unspecified()) {
+                (true, _) => (last, last),
+                (_, true) => (first, first),
+                _ => (first, last),
+            };
+            (Special::Nat64, [first, last])
         }
         [0x2001, 0, ..] => (Special::Teredo, [at(s[2], s[3]), at(!s[6], !s[7])]),
         [0x2002, high, low, ..] => (Special::SixToFour, [at(high, low); 2]),
@@ -375,7 +382,9 @@ mod tests {
             ("64:ff9b::808:808", "nat64"),
             ("64:ff9b:1:7f00:0:100::", "loopback"),
             ("64:ff9b:1::7f00:1", "loopback"),
-            ("64:ff9b:1:808:8:800:808:808", "nat64"),
+            ("64:ff9b:1::808:808", "nat64"),
+            ("64:ff9b:1:808:8:800::", "nat64"),
+            ("64:ff9b:1::", "unspecified"),
             ("2002:7f00:1::", "loopback"),
             ("2002:808:808::1", "6to4"),
             ("2001:0:808:808::f7f7:f7f7", "teredo"),
