@@ -7,11 +7,13 @@
 //! | [`pattern`] | what a rule says about hosts |
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
+//! | [`glob`] | patterns of paths |
 //! | [`judge`] | what the rules say about a connection |
 //!
 //! Everything here is pure: text and facts go in, decisions come out.
 
 pub mod address;
+pub mod glob;
 pub mod groups;
 pub mod host;
 pub mod judge;
