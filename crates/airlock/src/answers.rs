@@ -41,7 +41,12 @@ impl Where {
 }
 
 /// Writes the rule down, and says where.
-pub(crate) fn keep(pending: &Pending, given: Given, file: Option<&Path>, place: &Where) -> Result<PathBuf, Failure> {
+pub(crate) fn keep(
+    pending: &Pending,
+    given: Given,
+    file: Option<&Path>,
+    place: &Where,
+) -> Result<PathBuf, Failure> {
     if pending.kind != "connect" {
         return Err(Failure::new("only rules about connections to the outside can be written down").code(1));
     }
@@ -104,7 +109,9 @@ fn in_project(rule: &Rule, place: &Where) -> Result<Option<PathBuf>, Failure> {
 /// Whether the `[[rule]]`s of a file ask about what the rule answers.
 fn asks(path: &Path, text: &str, rule: &Rule) -> bool {
     let known = discovered(path, text);
-    let Ok(file) = (Reader { discovered: &known.groups }).toml(&path.display().to_string(), text) else { return false };
+    let Ok(file) = (Reader { discovered: &known.groups }).toml(&path.display().to_string(), text) else {
+        return false;
+    };
     let Ok(judge) = Judge::compile(&file.policy) else { return false };
     let asked = |host: &String, ports: &Ports| {
         let target = host.parse::<Target>().ok()?;
@@ -178,7 +185,8 @@ mod tests {
         }
     }
 
-    const ASKS: &str = "memory = \"1G\"\n\n# ask about these\n[[rule]]\nask = \"*.example.com\"\nports = [443]\n";
+    const ASKS: &str =
+        "memory = \"1G\"\n\n# ask about these\n[[rule]]\nask = \"*.example.com\"\nports = [443]\n";
 
     #[test]
     fn a_question_from_a_trusted_file_is_answered_in_it_and_it_stays_trusted() {
@@ -214,7 +222,8 @@ mod tests {
         world.trust();
 
         let path = keep(&pending(), Given::Refused, None, &world.place()).unwrap();
-        keep(&Pending { host: "b.example.com".into(), ..pending() }, Given::Approved, None, &world.place()).unwrap();
+        keep(&Pending { host: "b.example.com".into(), ..pending() }, Given::Approved, None, &world.place())
+            .unwrap();
 
         let text = fs::read_to_string(path).unwrap();
         let expected = format!(
@@ -228,6 +237,9 @@ mod tests {
         let world = World::new(ASKS);
         let file = world.folder.path().join("rules.toml");
         assert_eq!(keep(&pending(), Given::Approved, Some(&file), &world.place()).unwrap(), file);
-        assert_eq!(fs::read_to_string(&file).unwrap(), "[[rule]]\nallow = \"api.example.com\"\nports = [443]\n");
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "[[rule]]\nallow = \"api.example.com\"\nports = [443]\n"
+        );
     }
 }

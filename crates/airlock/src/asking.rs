@@ -199,7 +199,10 @@ impl Asking {
             Ok(path) => format!("the rule for {}:{} is in {}", pending.host, pending.port, path.display()),
             Err(failure) => {
                 let why = failure.why.map(|why| format!(": {why}")).unwrap_or_default();
-                format!("the rule for {}:{} was not written down: {}{why}", pending.host, pending.port, failure.what)
+                format!(
+                    "the rule for {}:{} was not written down: {}{why}",
+                    pending.host, pending.port, failure.what
+                )
             }
         };
         self.notes.push(note);
@@ -228,7 +231,9 @@ fn tell(voice: Voice, pending: &Pending) {
     let seconds = wait(pending) / 1000;
     say_anyway(
         voice,
-        &format!("{host}:{port} waits {seconds} s for an answer: `airlock approve {id}` or `airlock refuse {id}`"),
+        &format!(
+            "{host}:{port} waits {seconds} s for an answer: `airlock approve {id}` or `airlock refuse {id}`"
+        ),
     );
 }
 

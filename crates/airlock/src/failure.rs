@@ -95,10 +95,17 @@ impl Excerpt {
     /// ```
     fn words(&self) -> String {
         // Characters that a terminal would obey are shown as none, but take their place: the caret stays right.
-        let shown: String = self.text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let shown: String =
+            self.text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let margin = self.line.to_string().len().max(2);
         let caret = " ".repeat(self.column.saturating_sub(1).min(200));
-        format!("{:margin$} |\n{:>margin$} | {}\n{:margin$} | {caret}^\n", "", self.line, clean_line(&shown), "")
+        format!(
+            "{:margin$} |\n{:>margin$} | {}\n{:margin$} | {caret}^\n",
+            "",
+            self.line,
+            clean_line(&shown),
+            ""
+        )
     }
 }
 

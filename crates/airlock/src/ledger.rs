@@ -40,7 +40,9 @@ pub(crate) fn find(store: &Store, selector: &str) -> Result<Kept, Failure> {
     if selector.is_empty() || selector == "-" {
         let live = store.list()?.into_iter().next_back();
         // Of those that are gone the time of their end is known: one that ended after the newest began is newer.
-        let gone = archived.last().filter(|gone| live.as_ref().is_none_or(|live| gone.about.ended_at > live.state.created_at));
+        let gone = archived
+            .last()
+            .filter(|gone| live.as_ref().is_none_or(|live| gone.about.ended_at > live.state.created_at));
         return match (gone, live) {
             (Some(gone), _) => Ok(of_archived(gone)),
             (None, Some(live)) => of_sandbox(live.sandbox),
@@ -52,7 +54,9 @@ pub(crate) fn find(store: &Store, selector: &str) -> Result<Kept, Failure> {
         Err(err @ store::Error::NoSuch { .. }) => match archive::find(&archived, selector) {
             Ok(gone) => Ok(of_archived(gone)),
             Err(NotFound::Ambiguous { .. }) => {
-                Err(Failure::new(format!("{selector:?} could be several sandboxes that are gone")).code(3).fix("type more of it"))
+                Err(Failure::new(format!("{selector:?} could be several sandboxes that are gone"))
+                    .code(3)
+                    .fix("type more of it"))
             }
             Err(_) => Err(err.into()),
         },
@@ -129,9 +133,14 @@ fn words(entry: &Entry) -> String {
         }
         Entry::Flow { host, port, address, sent, received, millis, status, .. } => {
             let address = address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
-            format!("{:<10}  {host}:{port}{address}  {sent} sent, {received} received, {millis} ms, {status}", "flow")
+            format!(
+                "{:<10}  {host}:{port}{address}  {sent} sent, {received} received, {millis} ms, {status}",
+                "flow"
+            )
         }
-        Entry::Policy { generation, rules, by } => format!("{:<10}  {rules} rules by {by} (change {generation})", "policy"),
+        Entry::Policy { generation, rules, by } => {
+            format!("{:<10}  {rules} rules by {by} (change {generation})", "policy")
+        }
         Entry::Asked { request, crossing, rule } => {
             format!("{:<10}  {} {request}  {rule}", "ask", crossing_words(crossing))
         }
@@ -148,7 +157,9 @@ fn words(entry: &Entry) -> String {
             format!("{verdict:<10}  {request} {scope} by {by}")
         }
         Entry::Rotated { dropped, .. } => format!("{:<10}  {dropped} older records were dropped", "rotated"),
-        Entry::Torn { bytes } => format!("{:<10}  {bytes} bytes of an unfinished record were cut off", "torn"),
+        Entry::Torn { bytes } => {
+            format!("{:<10}  {bytes} bytes of an unfinished record were cut off", "torn")
+        }
     }
 }
 
@@ -163,7 +174,12 @@ fn crossing_words(crossing: &Crossing) -> String {
 
 fn of_sandbox(sandbox: Sandbox) -> Result<Kept, Failure> {
     let name = sandbox.state().map(|state| state.name.to_string()).unwrap_or_default();
-    Ok(Kept { id: sandbox.id().to_string(), name, folder: sandbox.folder().to_owned(), sandbox: Some(sandbox) })
+    Ok(Kept {
+        id: sandbox.id().to_string(),
+        name,
+        folder: sandbox.folder().to_owned(),
+        sandbox: Some(sandbox),
+    })
 }
 
 fn of_archived(gone: &archive::Archived) -> Kept {

@@ -55,7 +55,11 @@ pub(crate) fn assemble(
     let files = files(flags, project, &host.directory)?;
     let mut known = discovered(flags, &files, host);
     let read = read_files(&files, &mut known)?;
-    let typed = [(Verdict::Deny, "--deny", &flags.deny), (Verdict::Ask, "--ask", &flags.ask), (Verdict::Allow, "--allow", &flags.allow)];
+    let typed = [
+        (Verdict::Deny, "--deny", &flags.deny),
+        (Verdict::Ask, "--ask", &flags.ask),
+        (Verdict::Allow, "--allow", &flags.allow),
+    ];
     let mut rules = Vec::new();
     for (verdict, flag, texts) in typed {
         for text in texts {
@@ -82,7 +86,12 @@ pub(crate) fn from_files(paths: &[PathBuf], host: &Host) -> Result<Policy, Failu
 }
 
 /// The rules of words as after `--allow`, for a sandbox that runs.
-pub(crate) fn from_words(verdict: Verdict, words: &[String], from: &str, host: &Host) -> Result<Vec<Rule>, Failure> {
+pub(crate) fn from_words(
+    verdict: Verdict,
+    words: &[String],
+    from: &str,
+    host: &Host,
+) -> Result<Vec<Rule>, Failure> {
     let known = registries::discover(host, words.iter().map(String::as_str));
     let mut rules = Vec::new();
     for word in words {
@@ -97,7 +106,9 @@ pub(crate) fn failure(bad: BadPolicy) -> Failure {
     let failure = if bad.why.is_empty() { failure } else { failure.why(bad.why) };
     let failure = if bad.fix.is_empty() { failure } else { failure.fix(bad.fix) };
     match (usize::try_from(bad.line), usize::try_from(bad.column)) {
-        (Ok(line), Ok(column)) if line > 0 => failure.excerpt(Excerpt { line, column, text: bad.line_text }),
+        (Ok(line), Ok(column)) if line > 0 => {
+            failure.excerpt(Excerpt { line, column, text: bad.line_text.into() })
+        }
         _ => failure,
     }
 }
@@ -148,7 +159,9 @@ fn read_files(files: &[RuleFile], known: &mut Registries) -> Result<Vec<Policy>,
     let mut policies = Vec::new();
     for file in files {
         policies.push(match file.path.extension().and_then(|extension| extension.to_str()) {
-            Some("md" | "markdown") => Reader { discovered: &known.groups }.markdown(&file.name, &file.text).map_err(failure)?.policy,
+            Some("md" | "markdown") => {
+                Reader { discovered: &known.groups }.markdown(&file.name, &file.text).map_err(failure)?.policy
+            }
             _ => read_toml(file, known)?,
         });
     }
@@ -281,7 +294,9 @@ mod tests {
 
     /// `allow a.example.com --allow`.
     fn told(policy: &Policy) -> Vec<String> {
-        let rule = |rule: &Rule| format!("{:?} {} {}:{}", rule.verdict, rule.hosts.join(","), rule.origin.from, rule.origin.line);
+        let rule = |rule: &Rule| {
+            format!("{:?} {} {}:{}", rule.verdict, rule.hosts.join(","), rule.origin.from, rule.origin.line)
+        };
         policy.rules.iter().map(rule).collect()
     }
 
@@ -331,10 +346,16 @@ mod tests {
         let silent = world.assemble(&flags(&["npm"], &[], &[]), None).unwrap_err();
         assert!(silent.fix.as_deref().unwrap_or_default().contains("npm config set registry"), "{silent}");
 
-        world.write(".npmrc", "registry=http://npm.example.com:4873/\n@acme:registry=https://acme.example.com/\n");
+        world.write(
+            ".npmrc",
+            "registry=http://npm.example.com:4873/\n@acme:registry=https://acme.example.com/\n",
+        );
         let policy = world.assemble(&flags(&["npm"], &[], &[]), None).unwrap();
 
-        assert_eq!(told(&policy), ["Allow npm.example.com group npm:0", "Allow acme.example.com group npm:0"]);
+        assert_eq!(
+            told(&policy),
+            ["Allow npm.example.com group npm:0", "Allow acme.example.com group npm:0"]
+        );
         assert_eq!(policy.rules[0].ports, [Ports::one(4873)]);
         assert_eq!(policy.rules[1].ports, [Ports::one(80), Ports::one(443)]);
         assert_eq!(policy.rules[0].private, PRIVATE);
@@ -345,10 +366,13 @@ mod tests {
         let world = World::new();
         let typed = world.assemble(&flags(&["*.com"], &[], &[]), None).unwrap_err();
         assert!(typed.what.starts_with("--allow: `*.com` is not a host"), "{typed}");
-        let written = world.assemble(&NetworkArgs::default(), Some("allow = [\"a.example.com\", \"*.com\"]\n")).unwrap_err();
+        let written = world
+            .assemble(&NetworkArgs::default(), Some("allow = [\"a.example.com\", \"*.com\"]\n"))
+            .unwrap_err();
         assert!(written.what.contains("airlock.toml:1:27: `*.com` is not a host"), "{written}");
         assert_eq!(written.excerpt.as_ref().map(|excerpt| excerpt.column), Some(27));
-        let rule = world.assemble(&NetworkArgs::default(), Some("[[rule]]\nallow = \"*.com\"\n")).unwrap_err();
+        let rule =
+            world.assemble(&NetworkArgs::default(), Some("[[rule]]\nallow = \"*.com\"\n")).unwrap_err();
         assert!(rule.what.contains("airlock.toml:2:9: ") && rule.excerpt.is_some(), "{rule}");
     }
 

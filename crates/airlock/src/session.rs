@@ -208,7 +208,9 @@ impl<'a> Session<'a> {
             Reply::Stopped { .. } => self.stop_too()?,
             Reply::Approvals { pending } => {
                 let asking = self.asking.as_mut();
-                asking.into_iter().for_each(|asking| pending.iter().for_each(|one| asking.asked(one.clone())));
+                asking
+                    .into_iter()
+                    .for_each(|asking| pending.iter().for_each(|one| asking.asked(one.clone())));
             }
             Reply::Event(Event::Asked(pending)) => {
                 self.asking.as_mut().into_iter().for_each(|asking| asking.asked(pending.clone()));
@@ -246,7 +248,8 @@ impl<'a> Session<'a> {
 
     /// Where a question can be asked now: on a screen whose keyboard is wholly ours.
     fn place(&self) -> Place {
-        let is_ours = matches!(&self.keyboard, Keyboard::Raw(raw) if raw.is_raw()) && tty::is_foreground(self.typed);
+        let is_ours =
+            matches!(&self.keyboard, Keyboard::Raw(raw) if raw.is_raw()) && tty::is_foreground(self.typed);
         match self.screen.filter(|screen| is_ours && tty::is_terminal(screen)).and_then(tty::size) {
             Some((rows, columns)) => Place::Screen(WindowSize { rows, columns }),
             None => Place::Nowhere,
@@ -398,9 +401,11 @@ impl<'a> Session<'a> {
         if !keyboard.is_empty() {
             watched.push(PollFd::from_borrowed_fd(self.typed, keyboard));
         }
-        let due = self.asking.as_ref().and_then(Asking::due).map(|millis| {
-            Timespec::try_from(Duration::from_millis(millis)).unwrap_or(LEFT_ALONE)
-        });
+        let due = self
+            .asking
+            .as_ref()
+            .and_then(Asking::due)
+            .map(|millis| Timespec::try_from(Duration::from_millis(millis)).unwrap_or(LEFT_ALONE));
         let timeout = if turn == Turn::Later { Some(LEFT_ALONE) } else { due };
         match poll(&mut watched, timeout.as_ref()) {
             Ok(_) => {}

@@ -48,7 +48,13 @@ pub(crate) fn variables() -> BTreeMap<String, String> {
 }
 
 /// The sandbox that the flags describe.
-pub(crate) fn spec(args: &RunArgs, wall: &Wall, name: Name, stdio: Stdio, host: &Host) -> Result<Spec, Failure> {
+pub(crate) fn spec(
+    args: &RunArgs,
+    wall: &Wall,
+    name: Name,
+    stdio: Stdio,
+    host: &Host,
+) -> Result<Spec, Failure> {
     let workspace = workspace(args.workspace.unwrap_or(WorkspaceMode::Rw), &host.directory)?;
     let user = args.user.as_deref().unwrap_or("0");
     let workdir = match (&args.workdir, workspace.path()) {

@@ -136,9 +136,11 @@ pub(crate) fn publish(text: &str) -> Result<Publish, String> {
 pub(crate) fn network(text: &str) -> Result<Network, String> {
     match text {
         "none" => Ok(Network::None),
-        "host" => Err("a sandbox never has the host's network: name what it may reach with --allow HOST[:PORT], \
+        "host" => {
+            Err("a sandbox never has the host's network: name what it may reach with --allow HOST[:PORT], \
                        and what may reach it with --publish PORT"
-            .to_owned()),
+                .to_owned())
+        }
         other => Err(format!("there is no network {other:?}: write none, or --allow and --publish")),
     }
 }
@@ -283,7 +285,9 @@ mod tests {
         assert_eq!(published("0.0.0.0:8080"), expected("0.0.0.0", 8080, 8080));
         assert_eq!(published("0.0.0.0:8080:80"), expected("0.0.0.0", 8080, 80));
         assert_eq!(published("[::1]:8080:80"), expected("::1", 8080, 80));
-        for bad in ["", "0", "80:0", "65536", "+80", "::1:80", "1.2.3:80", "a:80", "80:80:80", "[::1]80", "8080/udp"] {
+        for bad in
+            ["", "0", "80:0", "65536", "+80", "::1:80", "1.2.3:80", "a:80", "80:80:80", "[::1]80", "8080/udp"]
+        {
             assert!(publish(bad).is_err(), "{bad:?}");
         }
     }

@@ -62,7 +62,12 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
         Reply::Refused(refusal) => return Err(refusal.into()),
         _ if scope != Scope::Always => {}
         _ => {
-            let path = answers::keep(&one.pending, verdict, args.file.as_deref(), &answers::Where::of(&one.sandbox)?)?;
+            let path = answers::keep(
+                &one.pending,
+                verdict,
+                args.file.as_deref(),
+                &answers::Where::of(&one.sandbox)?,
+            )?;
             say(Voice::Normal, &format!("the rule is in {}", path.display()));
         }
     }
@@ -78,7 +83,8 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
 fn waiting(store: &Store) -> Result<Vec<Waiting>, Failure> {
     let mut waiting = Vec::new();
     for Entry { sandbox, .. } in live(store)? {
-        let Ok(reply) = Client::connect(&sandbox).and_then(|mut client| client.ask(&Request::Approvals)) else {
+        let Ok(reply) = Client::connect(&sandbox).and_then(|mut client| client.ask(&Request::Approvals))
+        else {
             continue;
         };
         if let Reply::Approvals { pending } = reply {
@@ -102,13 +108,20 @@ fn chosen(mut waiting: Vec<Waiting>, selector: &str) -> Result<Waiting, Failure>
     if let Some(exact) = waiting.iter().position(|one| one.pending.id == selector) {
         return Ok(waiting.swap_remove(exact));
     }
-    let begins: Vec<usize> = (0..).zip(&waiting).filter(|(_, one)| one.pending.id.starts_with(selector)).map(|(at, _)| at).collect();
+    let begins: Vec<usize> = (0..)
+        .zip(&waiting)
+        .filter(|(_, one)| one.pending.id.starts_with(selector))
+        .map(|(at, _)| at)
+        .collect();
     match begins.as_slice() {
         [only] => Ok(waiting.swap_remove(*only)),
         [] => Err(nothing(format!("no request {:?} waits; it may have been answered", short(selector)))),
         several => {
-            let ids: Vec<&str> = several.iter().filter_map(|at| waiting.get(*at)).map(|one| one.pending.id.as_str()).collect();
-            Err(Failure::new(format!("{:?} could be {}", short(selector), ids.join(", "))).code(3).fix("type more of it"))
+            let ids: Vec<&str> =
+                several.iter().filter_map(|at| waiting.get(*at)).map(|one| one.pending.id.as_str()).collect();
+            Err(Failure::new(format!("{:?} could be {}", short(selector), ids.join(", ")))
+                .code(3)
+                .fix("type more of it"))
         }
     }
 }
@@ -152,7 +165,11 @@ fn watch(store: &Store, args: &ApprovalsArgs) -> Outcome {
     }
 }
 
-fn look_for_more(store: &Store, watched: &mut BTreeMap<String, Client>, args: &ApprovalsArgs) -> Result<(), Failure> {
+fn look_for_more(
+    store: &Store,
+    watched: &mut BTreeMap<String, Client>,
+    args: &ApprovalsArgs,
+) -> Result<(), Failure> {
     for Entry { sandbox, .. } in live(store)? {
         let id = sandbox.id().to_string();
         if watched.contains_key(&id) {

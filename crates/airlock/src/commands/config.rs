@@ -3,7 +3,11 @@
 use super::print_json;
 use crate::{
     args::{ConfigArgs, ConfigVerb, ShowConfigArgs},
-    config::{self, Wanted, own::Own},
+    config::{
+        self, Wanted,
+        own::Own,
+        reader::{self, Source},
+    },
     failure::{Failure, Outcome},
     home,
     say::terminal_width,
@@ -80,17 +84,16 @@ fn project(host: &Host, home: &std::path::Path) -> Result<Vec<Setting>, Failure>
         Err(failure) => return Err(failure),
     };
     let from = project.path.display().to_string();
-    let table: toml::Table = toml::from_str(&project.text)
-        .map_err(|err| Failure::new(format!("{from}: {}", err.message())).code(2))?;
-    let setting = |(key, value): (String, toml::Value)| {
-        let value = if key == "rule" { json!(format!("{} rules", count(&value))) } else { json!(value) };
-        Setting { key, value, from: from.clone() }
+    let source = Source { name: &from, text: &project.text };
+    let table = source.parse()?;
+    let setting = |value: reader::Value<'_, '_>| {
+        let shown = match (value.key(), value.json()) {
+            ("rule", Value::Array(rules)) => json!(format!("{} rules", rules.len())),
+            (_, shown) => shown,
+        };
+        Setting { key: value.key().to_owned(), value: shown, from: from.clone() }
     };
-    Ok(table.into_iter().map(setting).collect())
-}
-
-fn count(value: &toml::Value) -> usize {
-    value.as_array().map_or(0, Vec::len)
+    Ok(source.entries(&table).map(setting).collect())
 }
 
 fn plain(value: &Value) -> String {

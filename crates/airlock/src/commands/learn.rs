@@ -12,12 +12,7 @@ use airlock_protocol::{
     ledger::{Crossing, Entry, Record},
     policy::Verdict,
 };
-use std::{
-    collections::BTreeSet,
-    fs::OpenOptions,
-    io::Write,
-    path::Path,
-};
+use std::{collections::BTreeSet, fs::OpenOptions, io::Write, path::Path};
 
 pub(crate) fn learn(mut args: LearnArgs) -> Outcome {
     if let Some(path) = args.output.as_deref().filter(|path| path.exists()) {
@@ -53,14 +48,18 @@ fn learned(records: &[Record]) -> String {
     let mut seen: Vec<(Target, u16)> = Vec::new();
     let mut other = BTreeSet::new();
     for record in records {
-        let Entry::Decision { crossing: Crossing::Connect { host, port, protocol }, verdict, audit_only, .. } = &record.entry
+        let Entry::Decision {
+            crossing: Crossing::Connect { host, port, protocol }, verdict, audit_only, ..
+        } = &record.entry
         else {
             continue;
         };
         match (protocol.as_str(), host.parse::<Target>()) {
             ("tcp", Ok(target)) if *verdict == Verdict::Allow || *audit_only => seen.push((target, *port)),
             ("tcp", _) => drop(other.insert(format!("# {host}:{port} was denied all the same\n"))),
-            (protocol, _) => drop(other.insert(format!("# {host}:{port} was tried by {protocol}; only TCP crosses the wall\n"))),
+            (protocol, _) => drop(
+                other.insert(format!("# {host}:{port} was tried by {protocol}; only TCP crosses the wall\n")),
+            ),
         }
     }
     let policy = narrow(&seen);
@@ -100,7 +99,10 @@ mod tests {
         assert_eq!(verdict("api.example.com", 443), Some(Verdict::Allow));
         assert_eq!(verdict("db.example.com", 5432), Some(Verdict::Allow));
         assert_eq!((verdict("api.example.com", 80), verdict("db.example.com", 443)), (None, None));
-        assert!(text.starts_with("# 192.0.2.1:443 was tried by udp; only TCP crosses the wall\n\n[[rule]]\n"), "{text}");
+        assert!(
+            text.starts_with("# 192.0.2.1:443 was tried by udp; only TCP crosses the wall\n\n[[rule]]\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
 };
 use airlock_doors::control::client::{Client, Error};
 use airlock_gate::ledger::{Growth, Item, Reader, is_denial, ocsf, verify as chain};
-use airlock_protocol::{control::Request, ledger::Record};
+use airlock_protocol::control::Request;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -71,7 +71,8 @@ fn each(reader: &mut Reader, take: &mut impl FnMut(Item) -> Result<(), Failure>)
 
 fn is_wanted(args: &LedgerArgs, item: &Item) -> bool {
     let Item::Record(record) = item else { return true };
-    let is_young = args.since.is_none_or(|since| record.at.parse::<jiff::Timestamp>().is_ok_and(|at| at >= since));
+    let is_young =
+        args.since.is_none_or(|since| record.at.parse::<jiff::Timestamp>().is_ok_and(|at| at >= since));
     is_young && (!args.denied || is_denial(&record.entry))
 }
 
@@ -79,10 +80,13 @@ fn show(args: &LedgerArgs, item: &Item) -> Result<(), Failure> {
     match (item, args.json) {
         (Item::Record(record), true) => print_json(record),
         (Item::Record(record), false) => Ok(writeln!(io::stdout(), "{}", line(record))?),
-        (Item::Damaged { bytes }, true) => print_json(&serde_json::json!({ "kind": "damaged", "bytes": bytes })),
-        (Item::Damaged { bytes }, false) => {
-            Ok(writeln!(io::stdout(), "({bytes} bytes that are no record; `airlock ledger verify` tells more)")?)
+        (Item::Damaged { bytes }, true) => {
+            print_json(&serde_json::json!({ "kind": "damaged", "bytes": bytes }))
         }
+        (Item::Damaged { bytes }, false) => Ok(writeln!(
+            io::stdout(),
+            "({bytes} bytes that are no record; `airlock ledger verify` tells more)"
+        )?),
     }
 }
 
@@ -90,8 +94,11 @@ fn verify(args: &VerifyArgs) -> Outcome {
     let kept = ledger::find(&home::store()?, &args.sandbox)?;
     let report = chain::folder(&kept.folder).map_err(unreadable)?;
     let is_intact = report.is_intact();
-    let problems: Vec<String> =
-        report.problems.iter().map(|problem| format!("{}:{}: {}", problem.file, problem.line, problem.fault)).collect();
+    let problems: Vec<String> = report
+        .problems
+        .iter()
+        .map(|problem| format!("{}:{}: {}", problem.file, problem.line, problem.fault))
+        .collect();
     if args.json {
         print_json(&serde_json::json!({
             "id": kept.id, "name": kept.name, "intact": is_intact, "records": report.records, "first": report.first,
@@ -117,7 +124,7 @@ fn export(args: &ExportArgs) -> Outcome {
     let mut reader = Reader::open(&kept.folder).map_err(unreadable)?;
     each(&mut reader, &mut |item| match (item, args.format) {
         (Item::Record(record), LedgerFormat::Ocsf) => print_json(&ocsf::event(&record)),
-        (Item::Record(record), LedgerFormat::Jsonl) => print_json::<Record>(&record),
+        (Item::Record(record), LedgerFormat::Jsonl) => print_json(&record),
         (Item::Damaged { .. }, _) => Ok(()),
     })?;
     Ok(0)
@@ -143,7 +150,8 @@ impl Follow {
             Err(err) => return Err(err.into()),
         };
         keeper.send(&Request::Wait, &[])?;
-        let growth = Growth::of(&kept.folder).map_err(|err| Failure::because("could not watch the ledger", &err))?;
+        let growth =
+            Growth::of(&kept.folder).map_err(|err| Failure::because("could not watch the ledger", &err))?;
         Ok(Some(Follow { growth, keeper }))
     }
 

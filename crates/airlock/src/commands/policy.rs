@@ -3,7 +3,8 @@
 use super::{find, lifecycle::ask, print_json};
 use crate::{
     args::{
-        DiffPolicyArgs, ExplainArgs, GroupsArgs, PolicyArgs, PolicyVerb, SetPolicyArgs, ShowPolicyArgs, TestPolicyArgs,
+        DiffPolicyArgs, ExplainArgs, GroupsArgs, PolicyArgs, PolicyVerb, SetPolicyArgs, ShowPolicyArgs,
+        TestPolicyArgs,
     },
     clean::clean_text,
     failure::{Failure, Outcome},
@@ -61,7 +62,8 @@ fn set(args: &SetPolicyArgs) -> Outcome {
 
 /// The file itself and its examples are checked by reading it.
 fn test(args: &TestPolicyArgs) -> Outcome {
-    let policy = policy::from_files(std::slice::from_ref(&args.file), &Host::current()?).map_err(|bad| bad.code(1))?;
+    let policy =
+        policy::from_files(std::slice::from_ref(&args.file), &Host::current()?).map_err(|bad| bad.code(1))?;
     let judge = Judge::compile(&policy).map_err(policy::failure)?;
     let mut differs = false;
     for text in &args.urls {
@@ -81,7 +83,12 @@ fn test(args: &TestPolicyArgs) -> Outcome {
     Ok(u8::from(differs))
 }
 
-fn report(args: &TestPolicyArgs, explained: &Explained<'_>, is_wanted: bool, is_as_wanted: bool) -> Result<(), Failure> {
+fn report(
+    args: &TestPolicyArgs,
+    explained: &Explained<'_>,
+    is_wanted: bool,
+    is_as_wanted: bool,
+) -> Result<(), Failure> {
     if args.json {
         let mut facts = facts(explained);
         if let Some(facts) = facts.as_object_mut() {
@@ -98,7 +105,9 @@ fn explain(args: &ExplainArgs) -> Outcome {
         (Some(url), None, false) => (None, url),
         (Some(sandbox), Some(url), true) => (Some(sandbox.as_str()), url),
         (Some(url), None, true) => (Some("-"), url),
-        (_, _, false) => return Err(usage("with --policy name no sandbox: airlock policy explain --policy FILE URL")),
+        (_, _, false) => {
+            return Err(usage("with --policy name no sandbox: airlock policy explain --policy FILE URL"));
+        }
         _ => return Err(usage("what wants to cross is not named: airlock policy explain SANDBOX URL")),
     };
     let destination = destination(url)?;
@@ -139,7 +148,9 @@ fn list_groups(args: &GroupsArgs) -> Outcome {
         None => all,
         Some(name) => match groups::find(name, &known) {
             Ok(group) => vec![group],
-            Err(err) => return Err(Failure::new(err.to_string()).code(1).fix("`airlock policy groups` lists them")),
+            Err(err) => {
+                return Err(Failure::new(err.to_string()).code(1).fix("`airlock policy groups` lists them"));
+            }
         },
     };
     if args.json {
@@ -156,7 +167,9 @@ fn list_groups(args: &GroupsArgs) -> Outcome {
         }
         _ => {
             let mut table = Table::new(["GROUP", "HOSTS", "ABOUT"]);
-            chosen.iter().for_each(|group| table.row([group.name.clone(), group.hosts.len().to_string(), group.about.clone()]));
+            chosen.iter().for_each(|group| {
+                table.row([group.name.clone(), group.hosts.len().to_string(), group.about.clone()])
+            });
             stdout.write_all(table.text(terminal_width()).as_bytes())?;
         }
     }
@@ -187,7 +200,10 @@ fn either(name: &str, host: &Host) -> Result<Policy, Failure> {
 
 fn destination(text: &str) -> Result<Destination, Failure> {
     text.parse().map_err(|err: BadHost| {
-        Failure::new(format!("{text:?} is no destination")).code(2).why(err.to_string()).fix("write HOST:PORT or a URL")
+        Failure::new(format!("{text:?} is no destination"))
+            .code(2)
+            .why(err.to_string())
+            .fix("write HOST:PORT or a URL")
     })
 }
 
@@ -216,7 +232,7 @@ fn facts(explained: &Explained<'_>) -> serde_json::Value {
 fn diff_facts(diff: &Diff) -> serde_json::Value {
     let only = |wanted: fn(&Change) -> bool| -> Vec<_> {
         let chosen = diff.changes.iter().filter(|change| wanted(change));
-        chosen.map(|Change::Added(rule) | Change::Removed(rule)| rule).collect()
+        chosen.map(|(Change::Added(rule) | Change::Removed(rule))| rule).collect()
     };
     json!({
         "same": diff.is_empty(),

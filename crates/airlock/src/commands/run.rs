@@ -97,7 +97,8 @@ fn asking(args: &RunArgs, keyboard: &Keyboard, sandbox: &Sandbox, spec: &Spec) -
     if matches!(keyboard, Keyboard::Raw(_)) {
         say(voice, &format!("questions about this sandbox will carry the words {words}"));
     }
-    let place = answers::Where { home: sandbox.store().home().to_owned(), project: spec.workspace.path().cloned() };
+    let place =
+        answers::Where { home: sandbox.store().home().to_owned(), project: spec.workspace.path().cloned() };
     let keep = Box::new(move |pending: &Pending, given| answers::keep(pending, given, None, &place));
     Some(Asking::new(words, voice, keep))
 }

@@ -4,7 +4,11 @@ use super::print_json;
 use crate::{
     args::TrustArgs,
     clean::clean_text,
-    config::{self, reader::Source, trust::{self, Record, Standing, Trust}},
+    config::{
+        self,
+        reader::Source,
+        trust::{self, Record, Standing, Trust},
+    },
     failure::{Failure, Outcome},
     home,
     say::{Voice, say, terminal_width},
@@ -117,7 +121,9 @@ fn list(trust: &Trust, args: &TrustArgs) -> Outcome {
         for record in &records {
             let Record { path, sha256, trusted_at, .. } = record;
             let stands = stands(record);
-            print_json(&serde_json::json!({ "path": path, "sha256": sha256, "trusted_at": trusted_at, "status": stands }))?;
+            print_json(
+                &serde_json::json!({ "path": path, "sha256": sha256, "trusted_at": trusted_at, "status": stands }),
+            )?;
         }
         return Ok(0);
     }
@@ -144,7 +150,9 @@ fn remove(trust: &Trust, named: Option<&Path>, directory: &Path) -> Outcome {
     };
     match trust.remove(&path)? {
         true => Ok(0),
-        false => Err(Failure::new(format!("{} was not trusted", path.display())).code(1).fix("airlock trust --list")),
+        false => Err(Failure::new(format!("{} was not trusted", path.display()))
+            .code(1)
+            .fix("airlock trust --list")),
     }
 }
 

@@ -26,7 +26,12 @@ pub(super) fn folders(directory: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     climb(directory, home, geteuid().as_raw(), look)
 }
 
-fn climb(directory: &Path, home: Option<&Path>, me: u32, look: impl Fn(&Path) -> Option<Seen>) -> Vec<PathBuf> {
+fn climb(
+    directory: &Path,
+    home: Option<&Path>,
+    me: u32,
+    look: impl Fn(&Path) -> Option<Seen>,
+) -> Vec<PathBuf> {
     let ours = |folder: &&Path| {
         Some(*folder) != home && look(folder).is_some_and(|seen| seen.owner == me && !seen.is_open_to_all)
     };

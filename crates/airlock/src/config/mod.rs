@@ -115,14 +115,17 @@ pub(crate) fn read_named(path: &Path) -> Result<String, Failure> {
 }
 
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|err| Failure::because(format!("{} is no path", path.display()), &err).code(2))
+    std::path::absolute(path)
+        .map_err(|err| Failure::because(format!("{} is no path", path.display()), &err).code(2))
 }
 
 fn untrusted(path: &Path, standing: &Standing) -> Failure {
     let failure = match standing {
-        Standing::Changed(before) => {
-            Failure::new(format!("{} has changed since you trusted it ({})", path.display(), before.trusted_at))
-        }
+        Standing::Changed(before) => Failure::new(format!(
+            "{} has changed since you trusted it ({})",
+            path.display(),
+            before.trusted_at
+        )),
         _ => Failure::new(format!("{} is not trusted", path.display())),
     };
     failure

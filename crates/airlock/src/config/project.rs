@@ -31,9 +31,35 @@ const RULES: [&str; 2] = ["rule", "groups"];
 
 /// Keys that are flags.
 pub(crate) const KEYS: [&str; 29] = [
-    "image", "name", "hostname", "user", "workspace", "workdir", "mount", "tmpfs", "read_only", "env", "env_file",
-    "memory", "cpus", "pids", "nofile", "disk", "timeout", "cap_add", "cap_drop", "nested", "keep", "restart", "allow",
-    "deny", "ask", "policy", "audit_only", "publish", "network",
+    "image",
+    "name",
+    "hostname",
+    "user",
+    "workspace",
+    "workdir",
+    "mount",
+    "tmpfs",
+    "read_only",
+    "env",
+    "env_file",
+    "memory",
+    "cpus",
+    "pids",
+    "nofile",
+    "disk",
+    "timeout",
+    "cap_add",
+    "cap_drop",
+    "nested",
+    "keep",
+    "restart",
+    "allow",
+    "deny",
+    "ask",
+    "policy",
+    "audit_only",
+    "publish",
+    "network",
 ];
 
 /// A text, and the byte of the file at which it stands.
@@ -98,7 +124,9 @@ pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Settings, Failu
 impl Settings {
     fn set(&mut self, value: &Value<'_, '_>, folder: &Path) -> Result<(), Failure> {
         match value.key() {
-            "name" => self.name = Some(value.parsed(|text| text.parse::<Name>().map_err(|err| err.to_string()))?),
+            "name" => {
+                self.name = Some(value.parsed(|text| text.parse::<Name>().map_err(|err| err.to_string()))?)
+            }
             "hostname" => self.hostname = Some(value.parsed(values::hostname)?),
             "user" => self.user = Some(value.parsed(text)?),
             "workspace" => self.workspace = Some(value.parsed(|text| WorkspaceMode::from_str(text, false))?),
@@ -188,7 +216,9 @@ fn text(text: &str) -> Result<String, String> {
 fn image(text: &str) -> Result<(), String> {
     match text {
         "host" => Ok(()),
-        other => Err(format!("there is no image {other:?}: this version has the host's own system, \"host\"")),
+        other => {
+            Err(format!("there is no image {other:?}: this version has the host's own system, \"host\""))
+        }
     }
 }
 
@@ -241,8 +271,10 @@ mod tests {
         let command = Cli::command();
         let run = command.find_subcommand("run").unwrap();
         let typed_only = ["config", "no-config", "detach", "interactive", "tty", "json", "quiet", "help"];
-        let flags = run.get_arguments().filter_map(|flag| flag.get_long()).filter(|flag| !typed_only.contains(flag));
-        let mut flags: Vec<String> = flags.map(|flag| flag.replace('-', "_")).chain(["image".to_owned()]).collect();
+        let flags =
+            run.get_arguments().filter_map(|flag| flag.get_long()).filter(|flag| !typed_only.contains(flag));
+        let mut flags: Vec<String> =
+            flags.map(|flag| flag.replace('-', "_")).chain(["image".to_owned()]).collect();
         let mut keys = KEYS.map(str::to_owned).to_vec();
         flags.sort();
         keys.sort();
@@ -259,12 +291,16 @@ mod tests {
         let words = [("A", "1"), ("A", "2")].map(|(name, value)| EnvWord::Set(name.into(), value.into()));
         assert_eq!(args.env[..2], words);
         assert_eq!(args.env[2], EnvWord::FromHost("B".into()));
-        assert_eq!((args.keep, args.user.as_deref(), args.restart), (true, Some("bob"), Some(Restart::Always)));
+        assert_eq!(
+            (args.keep, args.user.as_deref(), args.restart),
+            (true, Some("bob"), Some(Restart::Always))
+        );
     }
 
     #[test]
     fn paths_are_meant_from_the_file() {
-        let text = "mount = [\"data:/data:ro\", \"/srv:/srv\"]\npolicy = \"rules.toml\"\nenv_file = [\"ci.env\"]\n";
+        let text =
+            "mount = [\"data:/data:ro\", \"/srv:/srv\"]\npolicy = \"rules.toml\"\nenv_file = [\"ci.env\"]\n";
         let settings = parsed(text).unwrap();
         assert_eq!(settings.mounts[0].source, Path::new("/srv/project/data"));
         assert_eq!(settings.mounts[1].source, Path::new("/srv"));

@@ -1,6 +1,7 @@
 //! TOML that a person wrote, read key by key, so that every complaint can point at its place. Pure.
 
 use crate::failure::{Excerpt, Failure};
+use airlock_gate::policy::suggestion;
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -48,9 +49,11 @@ impl<'t> Source<'t> {
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let column = before.get(start..).unwrap_or_default().chars().count() + 1;
         let text = self.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default().to_owned();
-        Failure::new(format!("{}:{line}:{column}: {}", self.name, what.as_ref()))
-            .code(2)
-            .excerpt(Excerpt { line, column, text })
+        Failure::new(format!("{}:{line}:{column}: {}", self.name, what.as_ref())).code(2).excerpt(Excerpt {
+            line,
+            column,
+            text,
+        })
     }
 }
 
@@ -67,7 +70,7 @@ impl<'t, 'v> Value<'t, 'v> {
     /// A complaint about the key: it is none of `known`.
     pub(crate) fn unknown(&self, known: &[&str]) -> Failure {
         let failure = self.source.wrong(self.span.0, format!("there is no setting {:?} here", self.key));
-        match closest(self.key, known) {
+        match suggestion(self.key, known.iter().copied()) {
             Some(close) => failure.fix(format!("did you mean {close}?")),
             None => failure.fix(format!("known here: {}", known.join(", "))),
         }
@@ -102,6 +105,11 @@ impl<'t, 'v> Value<'t, 'v> {
         list.iter().map(|item| self.item(item).parsed(&parse)).collect()
     }
 
+    /// The value as JSON has it.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        json(self.value)
+    }
+
     /// Where each of the values that [`Value::each`] gives stands.
     pub(crate) fn places(&self) -> Vec<usize> {
         match self.value.as_array() {
@@ -126,27 +134,23 @@ impl<'t, 'v> Value<'t, 'v> {
     }
 }
 
-/// The known word that differs in at most two letters.
-fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let near = known.iter().map(|known| (distance(word, known), *known)).min()?;
-    (near.0 <= 2 && near.0 < word.chars().count()).then_some(near.1)
-}
-
-/// Levenshtein's.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (above, from) in a.chars().take(64).enumerate() {
-        let mut next = vec![above + 1];
-        for ((to, pair), left) in b.iter().zip(row.windows(2)).zip(0..) {
-            let [diagonal, up] = pair else { continue };
-            let changed = diagonal + usize::from(from != *to);
-            let beside = next.get(left).copied().unwrap_or_default();
-            next.push(changed.min(up + 1).min(beside + 1));
+fn json(value: &DeValue<'_>) -> serde_json::Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => number.into(),
+            Err(_) => number.to_string().into(),
+        },
+        DeValue::Float(number) => {
+            number.as_str().parse::<f64>().map_or_else(|_| number.as_str().into(), Into::into)
         }
-        row = next;
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(list) => list.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
+        }
     }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -174,13 +178,6 @@ error: airlock.toml:2:11: no size
     fn text_that_is_no_toml_is_shown_with_its_place() {
         let failure = Source { name: "x.toml", text: "a = 1\nb = = 2\n" }.parse().unwrap_err();
         assert!(failure.to_string().starts_with("error: x.toml:2:"), "{failure}");
-    }
-
-    #[test]
-    fn a_misspelt_key_is_guessed() {
-        assert_eq!(closest("memroy", &["memory", "cpus"]), Some("memory"));
-        assert_eq!(closest("frobnicate", &["memory", "cpus"]), None);
-        assert_eq!(closest("x", &["pids"]), None);
     }
 
     proptest! {

@@ -106,10 +106,13 @@ impl Trust {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(err) => return Err(Failure::because(format!("could not read {}", self.folder.display()), &err)),
+            Err(err) => {
+                return Err(Failure::because(format!("could not read {}", self.folder.display()), &err));
+            }
         };
         let bytes = entries.filter_map(|entry| std::fs::read(entry.ok()?.path()).ok());
-        let mut records: Vec<Record> = bytes.filter_map(|bytes| serde_json::from_slice(&bytes).ok()).collect();
+        let mut records: Vec<Record> =
+            bytes.filter_map(|bytes| serde_json::from_slice(&bytes).ok()).collect();
         records.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(records)
     }
@@ -122,7 +125,8 @@ impl Trust {
 /// The content of a file that somebody else may have put there: a plain file of bounded size, not through a link.
 /// `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Failure> {
-    let failed = |err: io::Error| Failure::because(format!("could not read {}", path.display()), &err).code(2);
+    let failed =
+        |err: io::Error| Failure::because(format!("could not read {}", path.display()), &err).code(2);
     let refused = |why: &str| {
         Failure::new(format!("{} cannot be a file of settings", path.display())).code(2).why(why.to_owned())
     };
@@ -196,9 +200,14 @@ mod tests {
         trust.add(path, "a = 1\n").unwrap();
 
         assert_eq!(trust.standing(path, "a = 1\n").unwrap(), Standing::Trusted);
-        let Standing::Changed(before) = trust.standing(path, "a = 1 \n").unwrap() else { panic!("not changed") };
+        let Standing::Changed(before) = trust.standing(path, "a = 1 \n").unwrap() else {
+            panic!("not changed")
+        };
         assert_eq!(before.text, "a = 1\n");
-        assert_eq!(trust.standing(Path::new("/srv/other/airlock.toml"), "a = 1\n").unwrap(), Standing::Unknown);
+        assert_eq!(
+            trust.standing(Path::new("/srv/other/airlock.toml"), "a = 1\n").unwrap(),
+            Standing::Unknown
+        );
         assert_eq!(trust.list().unwrap().len(), 1);
         assert!(trust.remove(path).unwrap() && !trust.remove(path).unwrap());
         assert_eq!(trust.standing(path, "a = 1\n").unwrap(), Standing::Unknown);

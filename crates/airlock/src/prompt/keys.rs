@@ -185,7 +185,14 @@ mod tests {
 
     #[test]
     fn reports_that_a_program_made_the_terminal_send_are_no_keys() {
-        for report in [&b"\x1b]ly\x1b\\"[..], b"\x1b]Ly\x07", b"\x1bP1$ry\x1b\\", b"\x1b[?1;2c", b"\x1b[<0;3;4M", b"\x1bOy"] {
+        for report in [
+            &b"\x1b]ly\x1b\\"[..],
+            b"\x1b]Ly\x07",
+            b"\x1bP1$ry\x1b\\",
+            b"\x1b[?1;2c",
+            b"\x1b[<0;3;4M",
+            b"\x1bOy",
+        ] {
             let mut keys = ready();
             assert_eq!(keys.typed(report, 1_000), None);
             assert_eq!(keys.tick(5_000), None);

@@ -41,7 +41,12 @@ impl Prompt {
         // A place that every terminal has, and that no program can know.
         let [row, column] = random;
         let mark = (u16::from(row % 20) + 2, u16::from(column % 60) + 2);
-        Prompt { pending, words: words.to_owned(), keys: Keys::new(mark, now), until: now.saturating_add(wait) }
+        Prompt {
+            pending,
+            words: words.to_owned(),
+            keys: Keys::new(mark, now),
+            until: now.saturating_add(wait),
+        }
     }
 
     /// The question as bytes for an empty screen.
@@ -179,7 +184,8 @@ The program is not shown meanwhile and sees no key.
 
     #[test]
     fn a_small_window_shows_what_fits() {
-        let text = String::from_utf8(prompt("api.example.com").draw(WindowSize { rows: 5, columns: 20 })).unwrap();
+        let text =
+            String::from_utf8(prompt("api.example.com").draw(WindowSize { rows: 5, columns: 20 })).unwrap();
         assert_eq!(text.matches("\r\n").count(), 4);
         assert!(text.lines().all(|line| line.chars().filter(|c| !c.is_control()).count() < 40));
     }

@@ -111,8 +111,12 @@ impl Screen {
 
     fn control(&mut self, text: &str, last: u8) {
         match (text.strip_prefix('?'), last) {
-            (Some(modes), b'h') => modes.split(';').filter_map(|mode| mode.parse().ok()).for_each(|mode| self.set(mode)),
-            (Some(modes), b'l') => modes.split(';').filter_map(|mode| mode.parse().ok()).for_each(|mode| self.reset(mode)),
+            (Some(modes), b'h') => {
+                modes.split(';').filter_map(|mode| mode.parse().ok()).for_each(|mode| self.set(mode))
+            }
+            (Some(modes), b'l') => {
+                modes.split(';').filter_map(|mode| mode.parse().ok()).for_each(|mode| self.reset(mode))
+            }
             (None, b'r') if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b';') => {
                 self.region = (!text.is_empty()).then(|| text.to_owned());
             }
@@ -128,7 +132,9 @@ impl Screen {
     fn set(&mut self, mode: u16) {
         match mode {
             25 => self.is_cursor_hidden = false,
-            mode if SPOILING.contains(&mode) || SECOND_SCREEN.contains(&mode) => drop(self.modes.insert(mode)),
+            mode if SPOILING.contains(&mode) || SECOND_SCREEN.contains(&mode) => {
+                self.modes.insert(mode);
+            }
             _ => {}
         }
     }
@@ -137,7 +143,9 @@ impl Screen {
         match mode {
             25 => self.is_cursor_hidden = true,
             mode if SECOND_SCREEN.contains(&mode) => self.modes.retain(|mode| !SECOND_SCREEN.contains(mode)),
-            mode => drop(self.modes.remove(&mode)),
+            mode => {
+                self.modes.remove(&mode);
+            }
         }
     }
 }
@@ -170,7 +178,10 @@ mod tests {
         assert!(editor.is_second());
         assert!(!String::from_utf8(editor.take()).unwrap().contains("1049"));
         let back = String::from_utf8(editor.give_back()).unwrap();
-        assert_eq!(back, "\x1b[0m\x1b[2J\x1b[?2004l\x1b[2;20r\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b8\x1b[?25l");
+        assert_eq!(
+            back,
+            "\x1b[0m\x1b[2J\x1b[?2004l\x1b[2;20r\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b8\x1b[?25l"
+        );
         assert!(!after("\x1b[?1049h\x1b[?1049l").is_second());
         assert!(!after("\x1b[?1049h\x1bc").is_second());
     }

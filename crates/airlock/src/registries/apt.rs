@@ -26,7 +26,9 @@ fn lines(text: &str) -> Vec<String> {
             return None;
         }
         let rest = rest.trim_start();
-        let rest = rest.strip_prefix('[').map_or(Some(rest), |options| options.split_once(']').map(|(_, rest)| rest))?;
+        let rest = rest
+            .strip_prefix('[')
+            .map_or(Some(rest), |options| options.split_once(']').map(|(_, rest)| rest))?;
         rest.split_whitespace().next().map(str::to_owned)
     };
     text.lines().filter_map(uri).collect()
@@ -40,11 +42,14 @@ fn paragraphs(text: &str) -> Vec<String> {
         for line in paragraph.lines().filter(|line| !line.starts_with('#')) {
             match (line.starts_with([' ', '\t']), fields.last_mut(), line.split_once(':')) {
                 (true, Some((_, value)), _) => *value = format!("{value} {}", line.trim()),
-                (false, _, Some((name, value))) => fields.push((name.trim().to_lowercase(), value.trim().to_owned())),
+                (false, _, Some((name, value))) => {
+                    fields.push((name.trim().to_lowercase(), value.trim().to_owned()))
+                }
                 _ => {}
             }
         }
-        let field = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let field =
+            |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
         if field("enabled").is_none_or(|value| !["no", "false"].contains(&value.to_lowercase().as_str())) {
             urls.extend(field("uris").unwrap_or_default().split_whitespace().map(str::to_owned));
         }

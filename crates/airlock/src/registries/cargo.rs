@@ -6,7 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let is_index = |name: &&String| name.starts_with("CARGO_REGISTRIES_") && name.ends_with("_INDEX");
-    let variables = settings.variables.keys().filter(is_index).filter_map(|name| settings.from_variable(name));
+    let variables =
+        settings.variables.keys().filter(is_index).filter_map(|name| settings.from_variable(name));
     let files = files(settings).into_iter().filter_map(|path| settings.from_file(&path, urls));
     variables.chain(files).collect()
 }
@@ -47,7 +48,8 @@ directory = \"vendor\"
 [registries.acme]
 index = \"https://git.example.com/index\"
 ";
-        let variables = [("CARGO_HOME", "/opt/cargo"), ("CARGO_REGISTRIES_X_INDEX", "sparse+http://x.example.com:8000/")];
+        let variables =
+            [("CARGO_HOME", "/opt/cargo"), ("CARGO_REGISTRIES_X_INDEX", "sparse+http://x.example.com:8000/")];
         let hosts: &[(&str, &[&str])] = &[
             ("CARGO_REGISTRIES_X_INDEX", &["x.example.com:8000"]),
             ("/opt/cargo/config.toml", &["crates.example.com", "git.example.com"]),

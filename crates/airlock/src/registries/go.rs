@@ -6,10 +6,13 @@ use std::path::PathBuf;
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let mut told = Vec::new();
     for name in ["GOPROXY", "GOSUMDB"] {
-        let set = settings.variable(name).map(|value| Told { from: name.to_owned(), urls: urls_of(name, value) });
+        let set =
+            settings.variable(name).map(|value| Told { from: name.to_owned(), urls: urls_of(name, value) });
         let written = || {
             files(settings).into_iter().find_map(|path| {
-                settings.from_file(&path, |text| written(text, name).map(|value| urls_of(name, value)).unwrap_or_default())
+                settings.from_file(&path, |text| {
+                    written(text, name).map(|value| urls_of(name, value)).unwrap_or_default()
+                })
             })
         };
         told.extend(set.or_else(written));
@@ -53,7 +56,8 @@ mod tests {
 
     #[test]
     fn proxies_and_the_checksum_database_are_found() {
-        let variables = [("HOME", "/home/ada"), ("GOPROXY", "https://a.example.com|https://b.example.com/x,direct")];
+        let variables =
+            [("HOME", "/home/ada"), ("GOPROXY", "https://a.example.com|https://b.example.com/x,direct")];
         let files = [("/home/ada/.config/go/env", "GOFLAGS=-x\nGOSUMDB=sum.example.com+033de0ae+Ac4\n")];
         let hosts: &[(&str, &[&str])] = &[
             ("GOPROXY", &["a.example.com", "b.example.com"]),

@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn sections_comments_quotes_and_long_values_are_understood() {
-        let text = "# c\nkey = \"v\"\n[global]\n; c\nindex-url = a\nextra-index-url =\n    b\n    c\nnothing\n";
+        let text =
+            "# c\nkey = \"v\"\n[global]\n; c\nindex-url = a\nextra-index-url =\n    b\n    c\nnothing\n";
         let expected = [("key", "v"), ("global.index-url", "a"), ("global.extra-index-url", " b c")];
         assert_eq!(pairs(text), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
     }

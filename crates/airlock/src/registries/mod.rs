@@ -208,13 +208,22 @@ mod tests {
     use super::*;
 
     /// What clients tell on a host with these variables and files.
-    pub(super) fn told_on(name: &str, variables: &[(&str, &str)], files: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
-        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    pub(super) fn told_on(
+        name: &str,
+        variables: &[(&str, &str)],
+        files: &[(&str, &str)],
+    ) -> Vec<(String, Vec<String>)> {
+        let variables =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |path: &Path| {
             files.iter().find(|(own, _)| Path::new(own) == path).map(|(_, text)| (*text).to_owned())
         };
         let list = |folder: &Path| {
-            files.iter().map(|(path, _)| PathBuf::from(path)).filter(|path| path.parent() == Some(folder)).collect()
+            files
+                .iter()
+                .map(|(path, _)| PathBuf::from(path))
+                .filter(|path| path.parent() == Some(folder))
+                .collect()
         };
         let settings = Settings { variables: &variables, read: &read, list: &list };
         let told = told(name, &settings);
@@ -235,7 +244,9 @@ mod tests {
         assert_eq!(host("ssh://git@git.example.com/index"), ["git.example.com:22"]);
         assert_eq!(host("https://192.0.2.7/simple"), ["192.0.2.7"]);
         assert_eq!(host("https://[2001:db8::1]:8443/simple"), ["[2001:db8::1]:8443"]);
-        for nowhere in ["http://localhost:4873", "http://127.0.0.1/", "file:///srv", "direct", "https://", "x://y z"] {
+        for nowhere in
+            ["http://localhost:4873", "http://127.0.0.1/", "file:///srv", "direct", "https://", "x://y z"]
+        {
             assert!(host(nowhere).is_empty(), "{nowhere}");
         }
     }

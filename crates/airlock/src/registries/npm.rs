@@ -5,13 +5,18 @@ use std::path::PathBuf;
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let variables = ["NPM_CONFIG_REGISTRY", "npm_config_registry"];
-    let mut told: Vec<Told> = variables.iter().find_map(|name| settings.from_variable(name)).into_iter().collect();
-    told.extend(files(settings).iter().filter_map(|path| settings.from_file(path, |text| urls(text, settings))));
+    let mut told: Vec<Told> =
+        variables.iter().find_map(|name| settings.from_variable(name)).into_iter().collect();
+    told.extend(
+        files(settings).iter().filter_map(|path| settings.from_file(path, |text| urls(text, settings))),
+    );
     told
 }
 
 fn files(settings: &Settings<'_>) -> Vec<PathBuf> {
-    let named = |upper: &str, lower: &str| settings.variable(upper).or_else(|| settings.variable(lower)).map(PathBuf::from);
+    let named = |upper: &str, lower: &str| {
+        settings.variable(upper).or_else(|| settings.variable(lower)).map(PathBuf::from)
+    };
     let user = named("NPM_CONFIG_USERCONFIG", "npm_config_userconfig").or_else(|| settings.home(".npmrc"));
     let global = named("NPM_CONFIG_GLOBALCONFIG", "npm_config_globalconfig");
     let usual = ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"].map(PathBuf::from);
@@ -44,7 +49,10 @@ mod tests {
     #[test]
     fn registries_of_the_user_of_scopes_and_of_the_host_are_found() {
         let files = [
-            ("/home/ada/.npmrc", "registry=https://npm.example.com/\n@acme:registry = https://${HOST}/npm/\n//npm.example.com/:_authToken=x\n"),
+            (
+                "/home/ada/.npmrc",
+                "registry=https://npm.example.com/\n@acme:registry = https://${HOST}/npm/\n//npm.example.com/:_authToken=x\n",
+            ),
             ("/etc/npmrc", "registry=https://mirror.example.org:8443\n"),
         ];
         let told = told_on("npm", &[("HOME", "/home/ada"), ("HOST", "acme.example.com")], &files);

@@ -3,8 +3,14 @@
 use super::{Settings, Told, ini};
 use std::path::PathBuf;
 
-const VARIABLES: [&str; 6] =
-    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"];
+const VARIABLES: [&str; 6] = [
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+];
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let variables = VARIABLES.iter().filter_map(|name| settings.from_variable(name)).map(without_names);
@@ -53,7 +59,10 @@ mod tests {
             ("UV_INDEX", "acme=https://uv.example.com/simple"),
         ];
         let files = [
-            ("/home/ada/.config/pip/pip.conf", "[global]\nindex-url = https://u:p@pip.example.com/simple\n[install]\nextra-index-url =\n  https://x.example.com:8081/\n"),
+            (
+                "/home/ada/.config/pip/pip.conf",
+                "[global]\nindex-url = https://u:p@pip.example.com/simple\n[install]\nextra-index-url =\n  https://x.example.com:8081/\n",
+            ),
             ("/etc/pip.conf", "[global]\ntimeout = 60\n"),
         ];
         let hosts: &[(&str, &[&str])] = &[
