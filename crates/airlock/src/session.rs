@@ -4,7 +4,12 @@
 //! Who reads the keyboard is decided by [`Keyboard`]; the terminal is raw only while this process is in the
 //! foreground of it, and is put back whatever happens (`airlock_linux::tty`).
 
-use crate::{failure::Failure, pump::Pump};
+use crate::{
+    asking::{Asking, Next, Place},
+    failure::Failure,
+    pump::Pump,
+    say::{Voice, say},
+};
 use airlock_doors::control::client::{Client, Error, Received};
 use airlock_linux::{
     job,
@@ -13,6 +18,7 @@ use airlock_linux::{
 };
 use airlock_protocol::{
     control::{Refusal, Reply, Request},
+    event::Event,
     guest::End,
     spec::WindowSize,
     state::Exit,
@@ -22,7 +28,10 @@ use rustix::{
     io::Errno,
     process::Signal,
 };
-use std::os::fd::{AsFd, BorrowedFd};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 /// While typed bytes of this size wait for the keeper, no more are read.
 const MOST_TYPED: usize = 256 * 1024;
@@ -76,6 +85,7 @@ pub(crate) struct Session<'a> {
     typed: BorrowedFd<'a>,
     screen: Option<BorrowedFd<'a>>,
     pumps: Vec<Pump<'a>>,
+    asking: Option<Asking>,
     has_started: bool,
 }
 
@@ -101,6 +111,7 @@ impl<'a> Session<'a> {
             typed,
             screen,
             pumps: Vec::new(),
+            asking: None,
             has_started: false,
         }
     }
@@ -113,6 +124,11 @@ impl<'a> Session<'a> {
     /// Bytes are also carried from here to there.
     pub(crate) fn with_pumps(self, pumps: Vec<Pump<'a>>) -> Session<'a> {
         Session { pumps, ..self }
+    }
+
+    /// Questions of the sandbox are asked here.
+    pub(crate) fn with_asking(self, asking: Option<Asking>) -> Session<'a> {
+        Session { asking, ..self }
     }
 
     /// Waits until the program runs. `Err(Ended)` if it never does.
@@ -138,7 +154,13 @@ impl<'a> Session<'a> {
     pub(crate) fn relay(mut self) -> Result<Ended, Failure> {
         self.take_terminal();
         let ended = self.run();
+        self.leave_question();
         self.pumps.iter_mut().for_each(Pump::drain);
+        if let Keyboard::Raw(raw) = &mut self.keyboard {
+            let _ = raw.leave();
+        }
+        let notes = self.asking.take().map(Asking::into_notes).unwrap_or_default();
+        notes.iter().for_each(|note| say(Voice::Normal, note));
         ended
     }
 
@@ -154,14 +176,17 @@ impl<'a> Session<'a> {
                     }
                 }
             }
+            self.ask_next();
             self.client.flush()?;
             let ready = self.wait()?;
             if ready.signals {
                 self.forward_signals()?;
             }
             if ready.keyboard {
-                self.read_keyboard();
+                self.read_keyboard()?;
             }
+            let next = self.asking.as_mut().map(Asking::tick);
+            self.follow(next)?;
             self.pumps.retain_mut(Pump::carry);
             if ready.client {
                 match self.client.read_ready() {
@@ -179,27 +204,91 @@ impl<'a> Session<'a> {
             Reply::ProgramEnded { end } => return Ok(Some(Ended::Program(end))),
             // Later ones answer a signal that came too late.
             Reply::Refused(refusal) if !self.has_started => return Ok(Some(Ended::Refused(refusal))),
-            Reply::Started { .. } => self.has_started = true,
+            Reply::Started { .. } => self.started()?,
             Reply::Stopped { .. } => self.stop_too()?,
-            Reply::Refused(_)
-            | Reply::Done
-            | Reply::State(_)
-            | Reply::Policy(_)
-            | Reply::Approvals { .. }
-            | Reply::Event(_) => {}
+            Reply::Approvals { pending } => {
+                let asking = self.asking.as_mut();
+                asking
+                    .into_iter()
+                    .for_each(|asking| pending.iter().for_each(|one| asking.asked(one.clone())));
+            }
+            Reply::Event(Event::Asked(pending)) => {
+                self.asking.as_mut().into_iter().for_each(|asking| asking.asked(pending.clone()));
+            }
+            Reply::Event(Event::Answered { id, .. }) => {
+                let next = self.asking.as_mut().map(|asking| asking.answered(&id));
+                self.follow(next)?;
+            }
+            Reply::Refused(_) | Reply::Done | Reply::State(_) | Reply::Policy(_) | Reply::Event(_) => {}
         }
         Ok(None)
     }
 
+    /// From its start on, questions of the program are heard; those it asked before are fetched.
+    fn started(&mut self) -> Result<(), Failure> {
+        let is_first = !std::mem::replace(&mut self.has_started, true);
+        if is_first && self.asking.is_some() {
+            self.client.queue(&Request::Watch)?;
+            self.client.queue(&Request::Approvals)?;
+        }
+        Ok(())
+    }
+
     fn show(&mut self, bytes: &[u8]) {
+        let bytes = self.asking.as_mut().map_or(bytes, |asking| asking.output(bytes));
+        self.draw(bytes);
+    }
+
+    fn draw(&self, bytes: &[u8]) {
         if let Some(screen) = self.screen {
             // A screen that is gone shows nothing; the program learns of it by SIGHUP, as it would unsealed.
             let _ = crate::pump::write_all(screen, bytes);
         }
     }
 
+    /// Where a question can be asked now: on a screen whose keyboard is wholly ours.
+    fn place(&self) -> Place {
+        let is_ours =
+            matches!(&self.keyboard, Keyboard::Raw(raw) if raw.is_raw()) && tty::is_foreground(self.typed);
+        match self.screen.filter(|screen| is_ours && tty::is_terminal(screen)).and_then(tty::size) {
+            Some((rows, columns)) => Place::Screen(WindowSize { rows, columns }),
+            None => Place::Nowhere,
+        }
+    }
+
+    fn ask_next(&mut self) {
+        let place = self.place();
+        let Some(drawn) = self.asking.as_mut().and_then(|asking| asking.ask(place)) else { return };
+        // What was typed before the question appeared is no answer to it.
+        let _ = rustix::termios::tcflush(self.typed, rustix::termios::QueueSelector::IFlush);
+        self.draw(&drawn);
+    }
+
+    /// Does what a key, a moment or an answer from elsewhere leads to.
+    fn follow(&mut self, next: Option<Next>) -> Result<(), Failure> {
+        let Some(next) = next else { return Ok(()) };
+        self.draw(&next.show);
+        if let Some(answer) = next.answer {
+            self.client.queue(&Request::Answer(answer))?;
+        }
+        if let (true, Place::Screen(size)) = (next.redraw, self.place()) {
+            // Another size and back: a program that has the whole screen draws it anew.
+            let smaller = WindowSize { rows: size.rows.saturating_sub(1).max(1), ..size };
+            self.client.queue(&Request::Resize(smaller))?;
+            self.client.queue(&Request::Resize(size))?;
+        }
+        Ok(())
+    }
+
+    fn leave_question(&mut self) {
+        if let Some(next) = self.asking.as_mut().map(Asking::leave) {
+            self.draw(&next.show);
+        }
+    }
+
     /// The program was stopped: stop with it, so that the shell takes over, and let it go on when we do.
     fn stop_too(&mut self) -> Result<(), Failure> {
+        self.leave_question();
         if let Keyboard::Raw(raw) = &mut self.keyboard {
             let _ = raw.leave();
         }
@@ -231,7 +320,11 @@ impl<'a> Session<'a> {
         if let Some((rows, columns)) =
             self.screen.and_then(|screen| tty::size(screen).or_else(|| tty::size(self.typed)))
         {
-            self.client.queue(&Request::Resize(WindowSize { rows, columns }))?;
+            let size = WindowSize { rows, columns };
+            self.client.queue(&Request::Resize(size))?;
+            if let Some(drawn) = self.asking.as_ref().and_then(|asking| asking.draw(size)) {
+                self.draw(&drawn);
+            }
         }
         Ok(())
     }
@@ -253,9 +346,16 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn read_keyboard(&mut self) {
+    fn read_keyboard(&mut self) -> Result<(), Failure> {
         let mut bytes = [0u8; 4096];
-        match rustix::io::read(self.typed, &mut bytes) {
+        let read = rustix::io::read(self.typed, &mut bytes);
+        if let (Ok(count), Some(asking)) = (read, self.asking.as_mut().filter(|asking| asking.is_open()))
+            && count > 0
+        {
+            let next = asking.typed(bytes.get(..count).unwrap_or_default());
+            return self.follow(Some(next));
+        }
+        match read {
             // A closed line (Ctrl-D) is typed on; a terminal that hung up is not watched any more.
             Ok(0) if matches!(self.keyboard, Keyboard::Lines) => self.client.queue_data(b"\x04"),
             Ok(0) if matches!(self.keyboard, Keyboard::Bytes) => {
@@ -266,11 +366,13 @@ impl<'a> Session<'a> {
             Err(Errno::INTR | Errno::AGAIN) => {}
             _ => self.keyboard = Keyboard::None,
         }
+        Ok(())
     }
 
     fn keyboard_turn(&self) -> Turn {
         // What is typed before the program runs waits in the terminal: there is nobody to read it.
-        if !self.has_started || self.client.queued() > MOST_TYPED {
+        let is_asking = self.asking.as_ref().is_some_and(Asking::is_open);
+        if !self.has_started || (self.client.queued() > MOST_TYPED && !is_asking) {
             return Turn::Never;
         }
         match &self.keyboard {
@@ -288,17 +390,24 @@ impl<'a> Session<'a> {
         let turn = self.keyboard_turn();
         let sending = if self.client.queued() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         let keyboard = if turn == Turn::Now { PollFlags::IN } else { PollFlags::empty() };
+        let is_full = self.asking.as_ref().is_some_and(Asking::is_full);
+        let receiving = if is_full { PollFlags::empty() } else { PollFlags::IN };
         let client = self.client.as_fd();
         let mut watched = vec![
-            PollFd::from_borrowed_fd(client, PollFlags::IN | sending),
+            PollFd::from_borrowed_fd(client, receiving | sending),
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
         ];
         watched.extend(self.pumps.iter().map(Pump::watched));
         if !keyboard.is_empty() {
             watched.push(PollFd::from_borrowed_fd(self.typed, keyboard));
         }
-        let timeout = (turn == Turn::Later).then_some(&LEFT_ALONE);
-        match poll(&mut watched, timeout) {
+        let due = self
+            .asking
+            .as_ref()
+            .and_then(Asking::due)
+            .map(|millis| Timespec::try_from(Duration::from_millis(millis)).unwrap_or(LEFT_ALONE));
+        let timeout = if turn == Turn::Later { Some(LEFT_ALONE) } else { due };
+        match poll(&mut watched, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(errno) => return Err(Failure::because("could not wait for the program", &errno)),

@@ -241,3 +241,36 @@ proptest! {
         prop_assert!(again.shadows().iter().all(Option::is_none));
     }
 }
+
+/// `cargo test --release -p airlock-gate -- --ignored --nocapture a_decision`
+#[test]
+#[ignore = "measures; run it with --release"]
+fn a_decision_among_a_thousand_rules_takes_well_below_a_microsecond() {
+    let mut rules = Vec::new();
+    for i in 0..250_u16 {
+        rules.push(rule(Verdict::Allow, &[&format!("api{i}.example.com")], &WEB));
+        rules.push(rule(Verdict::Ask, &[&format!("*.zone{i}.example.net")], &WEB));
+        rules.push(rule(Verdict::Deny, &[&format!("*.bad{i}.example.com")], &[Ports::ALL]));
+        rules.push(rule(Verdict::Allow, &[&format!("192.0.{}.0/24", i % 250)], &[Ports::one(i + 1)]));
+    }
+    rules.push(rule(Verdict::Deny, &["*"], &[Ports::ALL]));
+    let judge = judge(rules);
+    for host in [
+        "api249.example.com",
+        "a.b.zone249.example.net",
+        "x.bad0.example.com",
+        "no.rule.test",
+        "192.0.249.9",
+        "198.51.100.1",
+    ] {
+        let target: Target = host.parse().unwrap();
+        let rounds = 200_000_u32;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            std::hint::black_box(judge.connect(std::hint::black_box(&target), 443));
+        }
+        let each = start.elapsed().as_nanos() / u128::from(rounds);
+        println!("{host}: {each} ns");
+        assert!(each < 1000, "{host}: {each} ns");
+    }
+}
