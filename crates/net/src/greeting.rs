@@ -24,6 +24,8 @@ pub(crate) struct Expected {
     pub(crate) target: Target,
     /// Whether the rules allow a flow to this name at the port of this one.
     pub(crate) allows: Box<dyn Fn(&HostName) -> bool>,
+    /// Whether what is wrong is only recorded.
+    pub(crate) excuses: Box<dyn Fn(&str) -> bool>,
 }
 
 impl Expected {
@@ -69,6 +71,13 @@ impl Watch {
 
     /// Looks at what comes next.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Seen {
+        match self.judge(bytes) {
+            Seen::Refuse(why) if (self.expected.excuses)(&why) => Seen::Over,
+            seen => seen,
+        }
+    }
+
+    fn judge(&mut self, bytes: &[u8]) -> Seen {
         let sniffer = match &mut self.stage {
             Stage::First(sniffer) => sniffer,
             Stage::Second(second) => return further(second.look(bytes)),
@@ -111,9 +120,17 @@ mod tests {
         Hello { sni: sni.map(str::to_owned), ..Hello::default() }
     }
 
+    fn expected(target: &str) -> Expected {
+        Expected {
+            target: target.parse().unwrap(),
+            allows: Box::new(|_| false),
+            excuses: Box::new(|_| false),
+        }
+    }
+
     fn check(target: &str, hello: &Hello) -> Result<(), String> {
         let allows = Box::new(|name: &HostName| name.as_str() == "allowed.test");
-        Expected { target: target.parse().unwrap(), allows }.check(hello)
+        Expected { allows, ..expected(target) }.check(hello)
     }
 
     #[test]
@@ -149,7 +166,6 @@ mod tests {
     #[test]
     fn a_hello_is_held_until_it_is_whole_and_then_passes() {
         let bytes = include_bytes!("sniff/hellos/go.bin");
-        let expected = |name: &str| Expected { target: name.parse().unwrap(), allows: Box::new(|_| false) };
         let mut right = Watch::new(expected("api.example.com"));
         let mut wrong = Watch::new(expected("www.example.com"));
         for watch in [&mut right, &mut wrong] {
@@ -165,8 +181,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_audited_passes() {
+        let audited =
+            Expected { excuses: Box::new(|why| why.contains("api.example.com")), ..expected("a.test") };
+        assert_eq!(Watch::new(audited).look(include_bytes!("sniff/hellos/go.bin")), Seen::Over);
+    }
+
+    #[test]
     fn what_is_not_tls_passes() {
-        let expected = Expected { target: "a.test".parse().unwrap(), allows: Box::new(|_| false) };
-        assert_eq!(Watch::new(expected).look(b"SSH-2.0-client\r\n"), Seen::Over);
+        assert_eq!(Watch::new(expected("a.test")).look(b"SSH-2.0-client\r\n"), Seen::Over);
     }
 }

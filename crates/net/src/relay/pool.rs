@@ -59,22 +59,22 @@ impl Pool {
     }
 
     /// Gives the buffer for one read, which must not wait.
-    pub(super) fn with_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+    pub(crate) fn with_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
         let size = if self.waiting.get() > MUCH { SMALL } else { BUFFER };
         let mut buffer = self.buffer.borrow_mut();
         read(buffer.get_mut(..size).unwrap_or_default())
     }
 
-    pub(super) fn hold(&self, bytes: usize) {
+    pub(crate) fn hold(&self, bytes: usize) {
         self.waiting.set(self.waiting.get().saturating_add(bytes));
     }
 
-    pub(super) fn release(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         self.waiting.set(self.waiting.get().saturating_sub(bytes));
     }
 
     /// Whether so much waits that nothing more may be held back for looking at.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.waiting.get() > HELD_MAX
     }
 
