@@ -120,11 +120,21 @@ impl fmt::Display for Passed<'_> {
 
 impl fmt::Display for Explained<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.judged.rule {
-            Some(rule) => {
-                writeln!(f, "{}: {} by {}", self.destination, verdict_word(rule.verdict()), rule.words())?
+        write!(f, "{}: ", self.destination)?;
+        match (self.judged.rule, self.closed) {
+            (None, _) => writeln!(f, "deny, since no rule matches")?,
+            (Some(rule), None) => writeln!(f, "{} by {}", verdict_word(rule.verdict()), rule.words())?,
+            (Some(_), Some(kind)) if kind.is_never() => {
+                writeln!(f, "deny, since the address is {}, which no rule opens", kind.word())?;
             }
-            None => writeln!(f, "{}: deny, since no rule matches", self.destination)?,
+            (Some(rule), Some(kind)) => {
+                writeln!(
+                    f,
+                    "deny, since the address is {} and {} does not open it",
+                    kind.word(),
+                    rule.words()
+                )?;
+            }
         }
         for passed in self.near() {
             writeln!(f, "  passed over {passed}")?;
