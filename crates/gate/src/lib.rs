@@ -9,6 +9,7 @@
 //! | [`groups`] | hosts that belong together under one name |
 //! | [`glob`] | patterns of paths |
 //! | [`judge`] | what the rules say about a connection |
+//! | [`ledger`] | what was decided: written, read, verified |
 //!
 //! Everything here is pure: text and facts go in, decisions come out.
 
@@ -17,5 +18,6 @@ pub mod glob;
 pub mod groups;
 pub mod host;
 pub mod judge;
+pub mod ledger;
 pub mod pattern;
 pub mod policy;
