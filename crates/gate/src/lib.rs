@@ -10,14 +10,25 @@
 //! | [`glob`] | patterns of paths |
 //! | [`judge`] | what the rules say about a connection |
 //! | [`ledger`] | what was decided: written, read, verified |
+//! | `approvals` | crossings that wait for a person |
+//! | [`gate`] | the only place that decides: judges, asks, records |
+//! | [`permit`] | its answers |
 //!
-//! Everything here is pure: text and facts go in, decisions come out.
+//! Everything but the last four is pure: text and facts go in, decisions come out.
 
 pub mod address;
 pub mod glob;
+mod approvals;
+mod events;
+pub mod gate;
 pub mod groups;
 pub mod host;
 pub mod judge;
 pub mod ledger;
 pub mod pattern;
+pub mod permit;
 pub mod policy;
+mod refusals;
+
+pub use gate::{Crossing, Finished, Gate, Setup};
+pub use permit::{Denial, Kind, Permit, Reason, Trace};
