@@ -17,10 +17,11 @@
 //! Everything but the last four is pure: text and facts go in, decisions come out.
 
 pub mod address;
-pub mod glob;
+mod allowance;
 mod approvals;
 mod events;
 pub mod gate;
+pub mod glob;
 pub mod groups;
 pub mod host;
 pub mod judge;
