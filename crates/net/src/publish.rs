@@ -153,8 +153,9 @@ async fn carry(
 }
 
 async fn admit(wall: &Wall, from: SocketAddr, port: u16) -> Option<(Permit, Ticket)> {
-    let ticket = wall.flows.enter()?;
-    let permit = wall.gate.ask(Crossing::Publish { from, port }).await.ok()?;
+    let crossing = Crossing::Publish { from, port };
+    let ticket = wall.enter(&crossing)?;
+    let permit = wall.gate.ask(crossing).await.ok()?;
     ticket.decided(What::In);
     Some((permit, ticket))
 }

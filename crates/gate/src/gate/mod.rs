@@ -17,9 +17,9 @@ mod change;
 mod crossing;
 mod crowd;
 mod record;
-mod unanswered;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 pub use change::AnswerError;
 pub use crossing::Crossing;
