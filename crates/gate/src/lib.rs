@@ -17,6 +17,7 @@
 //! Everything but the last four is pure: text and facts go in, decisions come out.
 
 pub mod address;
+mod allowance;
 mod approvals;
 mod events;
 pub mod gate;

@@ -19,6 +19,7 @@ use crate::{
 use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
+use rustix::net::sockopt;
 use std::{
     io,
     os::fd::AsFd,
@@ -78,6 +79,7 @@ async fn carry(wall: &Rc<Wall>, near: TcpStream) {
         Some(Ok(reached)) => {
             let Reached { dialled: Dialled { stream: far, address: dialled }, first, look } = reached;
             address = Some(dialled);
+            keep_alive(&far);
             if private.iter().any(|range| range.contains(dialled.ip())) {
                 ticket.leads_to(dialled.ip());
             }
@@ -98,17 +100,23 @@ async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     wall.gate.finish(&Finished { trace: &trace, address, sent, received, lasted: begun.elapsed(), status });
 }
 
+/// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
+fn keep_alive(far: &TcpStream) {
+    // Where the kernel refuses, the flow lives as long as the program wants.
+    let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
+    let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));
+    let _ = sockopt::set_tcp_keepcnt(far, 4);
+    let _ = sockopt::set_socket_keepalive(far, true);
+}
+
 /// Asks whether the connection may be; a place among the flows if so.
 async fn admit(wall: &Wall, near: &TcpStream) -> Option<(Permit, Ticket)> {
     let to = seat::original_destination(near.as_fd()).ok()?;
     let target = wall.target(to.ip());
-    let Some(ticket) = wall.flows.enter() else {
-        wall.gate.refused(&target, to.port(), "tcp");
-        return None;
-    };
+    let crossing = Crossing::Connect { target: target.clone(), port: to.port() };
+    let ticket = wall.enter(&crossing)?;
     let judge = wall.gate.judge();
     let asked = judge.connect(&target, to.port()).verdict == Some(Verdict::Ask);
-    let crossing = Crossing::Connect { target: target.clone(), port: to.port() };
     let permit = tokio::select! {
         biased;
         decided = wall.gate.ask(crossing) => decided.ok()?,
@@ -171,18 +179,27 @@ async fn greet(
     wall: &Wall,
     near: &TcpStream,
     trace: &Trace,
-    watch: Watch,
+    mut watch: Watch,
 ) -> Result<(Vec<u8>, Option<Look>), &'static str> {
-    let why = match timeout(GREETING, hear(&wall.pool, near, watch)).await {
-        Ok(Ok(heard)) => return Ok(heard),
+    let mut heard = Held { pool: &wall.pool, bytes: Vec::new() };
+    let why = match timeout(GREETING, hear(near, &mut heard, &mut watch)).await {
+        Ok(Ok(Next::Watched)) => return Ok((heard.take(), Some(watch.into_look()))),
+        Ok(Ok(Next::Unwatched)) => return Ok((heard.take(), None)),
         Ok(Err(Unheard::Gone)) => return Err("reset"),
         Ok(Err(Unheard::Silent)) => return Err("closed"),
         Ok(Err(Unheard::Refused(why))) => why,
         Err(_) => format!("no ClientHello came within {} s", GREETING.as_secs()),
     };
-    // With `audit_only` there is nothing to go on with: what was wrong was excused before, or never came.
-    let _ = wall.gate.note_denial(trace, Reason::Sni, &why);
-    Err("sni")
+    match wall.gate.note_denial(trace, Reason::Sni, &why) {
+        Ok(()) => Ok((heard.take(), None)),
+        Err(_) => Err("sni"),
+    }
+}
+
+/// What becomes of what the client says after its first message.
+enum Next {
+    Watched,
+    Unwatched,
 }
 
 enum Unheard {
@@ -195,11 +212,10 @@ enum Unheard {
 }
 
 /// Reads until the watch has seen enough to let something pass.
-async fn hear(pool: &Pool, near: &TcpStream, mut watch: Watch) -> Result<(Vec<u8>, Option<Look>), Unheard> {
-    let mut heard = Held { pool, bytes: Vec::new() };
+async fn hear(near: &TcpStream, heard: &mut Held<'_>, watch: &mut Watch) -> Result<Next, Unheard> {
     loop {
         near.readable().await.map_err(|_| Unheard::Gone)?;
-        let seen = pool.with_buffer(|buffer| {
+        let seen = heard.pool.with_buffer(|buffer| {
             let read = near.try_read(buffer)?;
             let piece = buffer.get(..read).unwrap_or_default();
             heard.keep(piece);
@@ -210,12 +226,12 @@ async fn hear(pool: &Pool, near: &TcpStream, mut watch: Watch) -> Result<(Vec<u8
             Err(_) => return Err(Unheard::Gone),
             Ok(None) if heard.bytes.is_empty() => return Err(Unheard::Silent),
             Ok(None) => return Err(Unheard::Refused("it ends inside its ClientHello".to_owned())),
-            Ok(Some(Seen::Hold)) if pool.is_full() => {
+            Ok(Some(Seen::Hold)) if heard.pool.is_full() => {
                 return Err(Unheard::Refused("too much waits to be looked at".to_owned()));
             }
             Ok(Some(Seen::Hold)) => {}
-            Ok(Some(Seen::Pass)) => return Ok((heard.take(), Some(watch.into_look()))),
-            Ok(Some(Seen::Over)) => return Ok((heard.take(), None)),
+            Ok(Some(Seen::Pass)) => return Ok(Next::Watched),
+            Ok(Some(Seen::Over)) => return Ok(Next::Unwatched),
             Ok(Some(Seen::Refuse(why))) => return Err(Unheard::Refused(why)),
         }
     }
@@ -277,6 +293,15 @@ fn reset(near: &TcpStream) {
 }
 
 impl Wall {
+    /// A place among the flows, if there is one.
+    pub(crate) fn enter(&self, crossing: &Crossing) -> Option<Ticket> {
+        let ticket = self.flows.enter();
+        if ticket.is_none() {
+            self.gate.turn_away(crossing, &format!("{} connections are open already", self.flows.count()));
+        }
+        ticket
+    }
+
     /// What a program means by an address. One that stands for no name stands for itself, and no rule can be about it.
     pub(crate) fn target(&self, address: std::net::IpAddr) -> Target {
         match self.names.borrow().name(address) {

@@ -10,12 +10,16 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// So many may live at a time; a flow that waits for a person counts.
+/// So many may live at a time, where there are descriptors for them; a flow that waits for a person counts.
 pub const MOST: usize = 4096;
 
+/// Descriptors that are left for everything else.
+const OTHERS: usize = 128;
+
 /// The flows of one sandbox.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flows {
+    most: usize,
     live: RefCell<HashMap<u64, Live>>,
     next: Cell<u64>,
 }
@@ -55,10 +59,17 @@ pub struct Ticket {
 }
 
 impl Flows {
+    /// None yet. Each takes two of the `descriptors` this process may have.
+    pub fn new(descriptors: Option<u64>) -> Flows {
+        let all = descriptors.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+        let most = (all.saturating_sub(OTHERS) / 2).clamp(1, MOST);
+        Flows { most, live: RefCell::default(), next: Cell::new(0) }
+    }
+
     /// A place for one more; none if there are too many.
     pub fn enter(self: &Rc<Flows>) -> Option<Ticket> {
         let mut live = self.live.borrow_mut();
-        if live.len() >= MOST {
+        if live.len() >= self.most {
             return None;
         }
         let id = self.next.replace(self.next.get().wrapping_add(1));
@@ -150,7 +161,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_flow_ends_when_the_rules_no_longer_allow_it() {
-        let flows = Rc::new(Flows::default());
+        let flows = Rc::new(Flows::new(None));
         let mut tickets: Vec<Ticket> = (0..5).map(|_| flows.enter().unwrap()).collect();
         let whats =
             [out("a.test", false), out("b.test", false), out("c.test", true), out("c.test", false), What::In];
@@ -171,7 +182,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_flow_into_a_private_range_ends_with_the_permission_for_the_range() {
-        let flows = Rc::new(Flows::default());
+        let flows = Rc::new(Flows::new(None));
         let mut ticket = flows.enter().unwrap();
         ticket.decided(out("a.test", false));
         ticket.leads_to("10.20.0.5".parse().unwrap());
@@ -184,10 +195,14 @@ mod tests {
 
     #[test]
     fn there_is_a_bound() {
-        let flows = Rc::new(Flows::default());
+        let flows = Rc::new(Flows::new(None));
         let tickets: Vec<Ticket> = std::iter::from_fn(|| flows.enter()).collect();
         assert_eq!(tickets.len(), MOST);
         drop(tickets);
         assert!(flows.enter().is_some());
+
+        let few = Rc::new(Flows::new(Some(1024)));
+        let tickets: Vec<Ticket> = std::iter::from_fn(|| few.enter()).collect();
+        assert_eq!(tickets.len(), 448);
     }
 }

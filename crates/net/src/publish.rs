@@ -18,7 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 use thiserror::Error;
-use tokio::{net::TcpStream, task::JoinSet, time::timeout};
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::timeout,
+};
 
 /// How long the way inside may take.
 const INSIDE: Duration = Duration::from_secs(10);
@@ -138,7 +142,7 @@ async fn carry(
             reset(&near);
             "unreachable"
         }
-        Ok(far) => match (Ends { near, far }).relay(&wall.pool, &moved, Vec::new(), None).await {
+        Ok(far) => match (Ends { near, far: prompt(far) }).relay(&wall.pool, &moved, Vec::new(), None).await {
             End::Closed => "closed",
             End::Reset | End::Refused(_) => "reset",
         },
@@ -154,10 +158,17 @@ async fn carry(
 }
 
 async fn admit(wall: &Wall, from: SocketAddr, port: u16) -> Option<(Permit, Ticket)> {
-    let ticket = wall.flows.enter()?;
-    let permit = wall.gate.ask(Crossing::Publish { from, port }).await.ok()?;
+    let crossing = Crossing::Publish { from, port };
+    let ticket = wall.enter(&crossing)?;
+    let permit = wall.gate.ask(crossing).await.ok()?;
     ticket.decided(What::In);
     Some((permit, ticket))
+}
+
+/// What is small goes at once.
+fn prompt(far: TcpStream) -> TcpStream {
+    let _ = far.set_nodelay(true);
+    far
 }
 
 fn reset(near: &TcpStream) {

@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, SEAT, UNSHARED, WRITTEN},
+    launch::{FAILED, SEALED, UNSHARED, WRITTEN},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -70,7 +70,6 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    let seat = seat::build().map_err(io::Error::other).during("build the wall's network side")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     root::build(plan, opened, trees)?;
@@ -80,10 +79,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     enter_inner(&ends.ids)?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
-    seat::prove(&seat).map_err(io::Error::other).during("prove the wall from inside")?;
-    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")?;
+    // The seat was built before the ids were written (see `launch::helper`).
+    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
-    drop((terminals, seat));
+    drop(terminals);
     seal::execute(guest, ends.link)
 }
 
@@ -114,14 +113,14 @@ fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
 }
 
 /// User and mount namespace B. Its ids are written by a process of the keeper's that waits in A, the only place that
-/// may (see `launch::writer`).
+/// may (see `launch::helper`).
 fn enter_inner(ids: &OwnedFd) -> Result<(), Failed> {
     clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
     clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
-    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the writer of ids")?;
+    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the keeper's helper")?;
     let mut answer = [0u8; 1];
     let told =
-        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the writer of ids")?;
+        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the keeper's helper")?;
     if told == 0 || answer != [WRITTEN] {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied))
             .during("write the ids of the inner namespace");

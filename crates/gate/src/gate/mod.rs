@@ -9,13 +9,13 @@
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
 //! | `record` | what is written and told; what could not be written is owed |
-//! | `unanswered` | names that are not answered for another reason than the rules |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
 
 mod ask;
 mod change;
 mod crossing;
+mod crowd;
 mod record;
 #[cfg(test)]
 mod tests;

@@ -490,8 +490,6 @@ fn nearly() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
-
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![".{0,200}", "(?s).{0,200}", nearly()]) {
         for result in [parse_toml("f", &text), parse_markdown("f", &text), parse_markdown("f", &format!("---\ndomains:\n{text}\n---"))] {

@@ -22,7 +22,7 @@ const ERROR: u16 = 0x2;
 const HEADER: usize = 16;
 
 /// Messages that are sent together.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Messages {
     bytes: Vec<u8>,
     /// What each message is for; its index is its sequence number.
@@ -52,6 +52,11 @@ impl From<Refused> for io::Error {
 }
 
 impl Messages {
+    /// None yet. The rules of the wall take 6 kB.
+    pub(super) fn new() -> Messages {
+        Messages { bytes: Vec::with_capacity(8 * 1024), purposes: Vec::with_capacity(64), newest: 0 }
+    }
+
     /// Adds a message of this kind, which begins with the structure `fixed`. `purpose` completes "could not …".
     pub(super) fn add(
         &mut self,
@@ -250,7 +255,7 @@ mod tests {
 
     #[test]
     fn lengths_count_what_is_inside_and_padding_follows() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         messages.add("try", (7, ACK), &[1, 2, 3, 4], |body| {
             body.nest(1, |body| body.bytes(2, &[9]));
             body.text(3, "lo");

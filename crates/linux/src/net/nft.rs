@@ -78,7 +78,7 @@ pub(super) enum Edit {
 
 impl Transaction {
     pub(super) fn begin() -> Transaction {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         messages.add("begin a transaction", (BATCH_BEGIN, 0), &general(0, SUBSYSTEM), |_| {});
         Transaction { messages }
     }

@@ -62,7 +62,7 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
     {
         return;
     }
-    let families = net::seat::prepare();
+    let families = net::seat::prepare(&wanted.ids.group_range());
     let known = *families.as_ref().unwrap_or(&net::seat::Families::V4);
     report.tell(Step::Network, families.map(drop).map_err(io::Error::from));
     let has_proc = report.tell(Step::Proc, fresh_proc());

@@ -319,4 +319,17 @@ fn refused(host: &str, addresses: &[(IpAddr, Why)]) -> String {
 }
 
 #[cfg(test)]
+impl Egress {
+    /// One to which these names are 127.0.0.1, and that dials it.
+    pub(crate) fn to_loopback(names: &[&str]) -> Egress {
+        let mut egress = Egress::new(&spec::Egress::default()).unwrap();
+        egress.exempt.push("127.0.0.0/8".parse().unwrap());
+        for name in names {
+            egress.lookup.remember(&name.parse().unwrap(), vec![Ipv4Addr::LOCALHOST.into()]);
+        }
+        egress
+    }
+}
+
+#[cfg(test)]
 mod tests;

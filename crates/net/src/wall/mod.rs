@@ -14,6 +14,7 @@ use crate::{
 use airlock_gate::{Gate, host::HostName, judge::Judge};
 use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Protocol, Refusals, Rules, Seat};
 use airlock_protocol::policy::Ports;
+use rustix::process::{Resource, getrlimit};
 use std::{
     cell::RefCell,
     io,
@@ -54,12 +55,13 @@ pub fn raise(
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
+    let descriptors = getrlimit(Resource::Nofile).current;
     let wall = Rc::new(Wall {
         gate,
         names: Rc::new(RefCell::new(Names::new(Bounds::default()))),
         egress,
         pool: Pool::new(),
-        flows: Rc::new(Flows::default()),
+        flows: Rc::new(Flows::new(descriptors)),
         rules: RefCell::new(Rules::new(rules)),
     });
     wall.open_what_rules_could_match()?;

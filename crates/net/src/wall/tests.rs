@@ -24,7 +24,7 @@ const LINK: &str = "AIRLOCK_TEST_INSIDE";
 fn the_process_inside() {
     let Some(path) = std::env::var_os(LINK) else { return };
     let mut link = UnixStream::connect(path).unwrap();
-    let built = seat::build().unwrap();
+    let built = seat::build(&(0..=0)).unwrap();
     fd::send_all(link.as_fd(), b"s", &built.descriptors()).unwrap();
     drop(built);
     let mut line = [0; 64];
@@ -137,9 +137,9 @@ impl World {
             eprintln!("skipped: no network namespaces");
             return None;
         };
-        let sandbox = "3f9a0c2e7b14".parse().unwrap();
+        let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
         let gate = Gate::new(Setup {
-            sandbox,
+            sandbox: sandbox.clone(),
             name: "web".to_owned(),
             policy: parse_toml("airlock.toml", policy).unwrap().policy,
             ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
@@ -358,6 +358,119 @@ fn a_name_that_was_resolved_is_reached_once_a_rule_allows_its_port() {
         let address = world.wall.names.borrow().address(&"a.test".parse().unwrap()).unwrap();
         let _stream = world.inside.connect(&format!("{address}:{port}")).unwrap();
         listener.accept().await.unwrap();
+        Some(())
+    });
+}
+
+/// A server at a port where TLS is expected; none if that is taken here.
+async fn tls_server(address: &str) -> Option<TcpListener> {
+    match TcpListener::bind((address, 8443)).await {
+        Ok(listener) => Some(listener),
+        Err(err) => {
+            assert!(std::env::var_os("AIRLOCK_TEST_STRICT").is_none(), "{address}:8443: {err}");
+            eprintln!("skipped: {address}:8443: {err}");
+            None
+        }
+    }
+}
+
+#[test]
+fn at_a_port_of_tls_nothing_is_dialled_before_the_hello_is_right() {
+    run(async {
+        let listener = tls_server("127.0.0.1").await?;
+        let both = format!("{}{}", allow("www.example.com", 8443), allow("api.example.com", 8443));
+        let mut world = World::raise(&both, &["www.example.com", "api.example.com"])?;
+        let hello = include_bytes!("../sniff/hellos/curl.bin");
+
+        let mut wrong = world.connect("www.example.com", 8443).await.unwrap();
+        wrong.write_all(hello).await.unwrap();
+        assert_eq!(read(&mut wrong).await, RESET);
+        world.until_recorded(&["\"kind\":\"flow\"", "www.example.com", "\"status\":\"sni\""]).await;
+        let mut silent = world.connect("www.example.com", 8443).await.unwrap();
+        silent.shutdown().await.unwrap();
+        assert_eq!(read(&mut silent).await, RESET);
+
+        let mut right = world.connect("api.example.com", 8443).await.unwrap();
+        right.write_all(&hello[..100]).await.unwrap();
+        right.flush().await.unwrap();
+        tokio::task::yield_now().await;
+        right.write_all(&hello[100..]).await.unwrap();
+        let (mut served, _) = listener.accept().await.unwrap();
+        assert_eq!(read(&mut served).await.unwrap(), hello);
+        assert_eq!(world.recorded(&["\"kind\":\"flow\"", "address"]), 0);
+        Some(())
+    });
+}
+
+#[test]
+fn a_published_port_leads_inside_and_is_recorded() {
+    run(async {
+        let world = World::raise("", &[])?;
+        let (inside, port) = server().await;
+        let wish =
+            airlock_protocol::spec::Publish { address: Ipv4Addr::LOCALHOST.into(), port: 0, inside: 80 };
+        let published = crate::publish::listen(&wish).unwrap();
+        let address = published.address;
+        let taken = airlock_protocol::spec::Publish { port: address.port(), ..wish };
+        assert!(crate::publish::listen(&taken).unwrap_err().to_string().contains("is taken"));
+        let mut tasks = JoinSet::new();
+        let connect = move |inside: u16| async move {
+            assert_eq!(inside, 80);
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await?.into_std()
+        };
+        tasks.spawn_local(published.serve(Rc::clone(&world.wall), connect));
+
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (mut served, _) = inside.accept().await.unwrap();
+        client.write_all(b"question").await.unwrap();
+        assert_eq!(read(&mut served).await.unwrap(), b"question");
+        served.write_all(b"answer").await.unwrap();
+        assert_eq!(read(&mut client).await.unwrap(), b"answer");
+        drop((client, served));
+        world.until_recorded(&["\"kind\":\"flow\"", "\"sent\":6", "\"received\":8", "closed"]).await;
+        assert_eq!(world.recorded(&["publish", "127.0.0.1", "allow"]), 1);
+
+        drop(inside);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        assert_eq!(read(&mut client).await, RESET);
+        world.until_recorded(&["\"kind\":\"flow\"", "unreachable"]).await;
+        Some(())
+    });
+}
+
+#[test]
+fn a_program_that_gives_up_is_no_longer_asked_about() {
+    run(async {
+        let (listener, port) = server().await;
+        let asking = format!("[[rule]]\nask = 'a.test'\nports = [{port}]\n");
+        let mut world = World::raise(&asking, &["a.test"])?;
+
+        let stream = world.connect("a.test", port).await.unwrap();
+        while world.wall.gate.pending().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stream.set_zero_linger().unwrap();
+        drop(stream);
+        world.until_recorded(&["a.test", "abandoned"]).await;
+        assert_eq!((world.wall.gate.pending().len(), world.wall.flows()), (0, 0));
+
+        let mut stream = world.connect("a.test", port).await.unwrap();
+        while world.wall.gate.pending().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let answer = airlock_protocol::approval::Answer {
+            id: world.wall.gate.pending()[0].id.clone(),
+            verdict: airlock_protocol::approval::Given::Approved,
+            scope: airlock_protocol::approval::Scope::Once,
+        };
+        world.wall.gate.answer(&answer, "test").unwrap();
+        let (mut served, _) = listener.accept().await.unwrap();
+        // Other rules that still ask leave it alone; rules that do not end it.
+        world.other_rules(&format!("{asking}{}", allow("b.test", port)));
+        served.write_all(b"hello").await.unwrap();
+        assert_eq!(read(&mut stream).await.unwrap(), b"hello");
+        world.other_rules(&allow("b.test", port));
+        assert_eq!(read(&mut stream).await, RESET);
         Some(())
     });
 }
