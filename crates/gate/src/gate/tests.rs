@@ -525,6 +525,20 @@ async fn a_program_that_asks_and_gives_up_in_turns_does_not_ask_people_for_ever(
     assert!(asks());
 }
 
+#[tokio::test]
+async fn a_durable_gate_answers_when_the_disk_has_the_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
+    let ledger = Ledger::open(folder.path(), sandbox.clone(), true).unwrap();
+    let (policy, ask_timeout) = (rules(POLICY), Duration::from_secs(60));
+    let setup = Setup { sandbox, name: "web".into(), policy, ledger, ask_timeout, published: Vec::new() };
+    let gate = Gate::new(setup).unwrap();
+    let mut asked = pin!(gate.ask(connect("api.example.com", 443)));
+    assert!(poll(asked.as_mut()).is_pending());
+    assert!(asked.await.is_ok());
+    assert!(now(gate.ask(connect("evil.test", 443))).is_err());
+}
+
 #[test]
 fn a_watcher_that_does_not_read_loses_events_and_the_gate_goes_on() {
     let world = World::new();
