@@ -254,7 +254,7 @@ impl Parked<'_> {
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        if self.request.is_empty() {
+        if self.request.is_empty() || !self.gate.is_told(Sort::Denied) {
             return;
         }
         self.gate.record_or_owe(Entry::Decision {

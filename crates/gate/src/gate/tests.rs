@@ -521,6 +521,14 @@ async fn a_program_that_asks_and_gives_up_in_turns_does_not_ask_people_for_ever(
     let asks = || poll(Box::pin(world.gate.ask(connect("db.test", 5432))).as_mut()).is_pending();
     let asked = (0..500).filter(|_| asks()).count();
     assert_eq!(asked, 128);
+    // Nor does one that joins a question again and again fill the ledger.
+    advance(Duration::from_secs(1)).await;
+    let mut first = Box::pin(world.gate.ask(connect("db.test", 5432)));
+    assert!(poll(first.as_mut()).is_pending());
+    let before = world.entries().len();
+    assert_eq!((0..5000).filter(|_| asks()).count(), 5000);
+    assert!(world.entries().len() < before + 1000);
+    drop(first);
     advance(Duration::from_secs(1)).await;
     assert!(asks());
 }
