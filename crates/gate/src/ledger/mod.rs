@@ -36,6 +36,7 @@ pub mod verify;
 mod writer;
 
 pub use read::{Growth, Item, Reader, is_denial};
+pub(crate) use text::shown;
 pub use writer::{Error, Ledger};
 
 /// The bytes of a line that are looked at; our own are far shorter.

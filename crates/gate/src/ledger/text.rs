@@ -55,6 +55,13 @@ fn bound_crossing(crossing: &mut Crossing) {
     }
 }
 
+/// A detail as the ledger has it, for a person.
+pub(crate) fn shown(text: &str) -> String {
+    let mut text = text.to_owned();
+    clip(&mut text, DETAIL);
+    text
+}
+
 /// At most `most` characters; what a terminal would obey becomes U+FFFD.
 fn clip(text: &mut String, most: usize) {
     let is_plain = text.len() <= most && text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
