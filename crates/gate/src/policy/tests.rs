@@ -235,6 +235,27 @@ fn the_hosts_of_a_registry_come_from_outside() {
 }
 
 #[test]
+fn a_host_of_a_group_may_have_a_port_of_its_own() {
+    let group =
+        "[groups.ours]\nhosts = [\"a.test\", \"b.test:8081\", \"[2001:db8::1]:8081\", \"2001:db8::2\"]\n";
+    let file = read(&format!(
+        "{group}[[rule]]\nallow = \"ours\"\nexamples = [\"a.test\", \"b.test:8081\", \"!b.test\"]"
+    ));
+    let said: Vec<(&[String], &[Ports])> =
+        file.policy.rules.iter().map(|rule| (&*rule.hosts, &*rule.ports)).collect();
+    let own: [String; 2] = ["b.test".into(), "2001:db8::1".into()];
+    let usual: [String; 2] = ["a.test".into(), "2001:db8::2".into()];
+    assert_eq!(said, [(&usual[..], &WEB[..]), (&own[..], &[Ports::one(8081)][..])]);
+    let ported = read(&format!("{group}[[rule]]\nallow = \"ours\"\nports = [443]"));
+    assert_eq!(ported.policy.rules.len(), 1);
+    let partly = format!(
+        "[[rule]]\ndeny = \"a.test\"\n[[rule]]\ndeny = \"2001:db8::2\"\n{group}[[rule]]\nallow = \"ours\""
+    );
+    assert_eq!(read(&partly).policy.rules.len(), 4);
+    assert_eq!(refused("[groups.ours]\nhosts = [\"a.test:x\"]").column, 10);
+}
+
+#[test]
 fn the_front_matter_of_markdown_lists_domains() {
     let block = "---\ntitle: 'x: y'\ndomains:   # what it may reach\n- api.a.test\n  - \"*.b.test\"   # all\n\n  - 'db.a.test:5432'\n\
                  \x20 - x.b.test\nother: 1\n---\n# text\n- not.a.domain\n";
