@@ -431,6 +431,22 @@ fn carets_stand_below_what_is_meant_also_far_to_the_right() {
     assert!(!hidden.to_string().contains(['\u{7}', '\u{202e}']));
 }
 
+#[test]
+fn the_examples_of_the_guide_are_policies() {
+    let guide = include_str!("../../../../docs/policy.md");
+    let blocks = |kind: &str| {
+        let fence = format!("```{kind}\n");
+        guide.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect::<Vec<_>>()
+    };
+    let (toml, markdown) = (blocks("toml"), blocks("markdown"));
+    assert!(toml.len() >= 4 && markdown.len() == 1);
+    toml.iter()
+        .for_each(|text| assert!(!read(text).policy.rules.is_empty() || text.contains("[groups."), "{text}"));
+    assert_eq!(parse_markdown("policy.md", markdown[0]).unwrap().policy.rules.len(), 3);
+    let listed = crate::groups::list(&Discovered::default());
+    listed.iter().for_each(|group| assert!(guide.contains(&format!("`{}`", group.name)), "{}", group.name));
+}
+
 fn hosts() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ab](\\.[ab]){0,2}\\.test",
