@@ -63,18 +63,16 @@ impl Gate {
         if self.policy.borrow().audit_only {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
-        if self.is_told(Sort::Denied) {
-            self.record_or_owe(Entry::Decision {
-                crossing: crossing.record(),
-                verdict: Verdict::Deny,
-                audit_only: false,
-                rule: ruling.rule.clone(),
-                reason: Some(reason.word().to_owned()),
-                detail: detail.clone(),
-                flow: None,
-                times: None,
-            });
-        }
+        self.record_or_owe(Entry::Decision {
+            crossing: crossing.record(),
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: ruling.rule.clone(),
+            reason: Some(reason.word().to_owned()),
+            detail: detail.clone(),
+            flow: None,
+            times: None,
+        });
         Err(self.denial(crossing, reason, ruling.rule, detail))
     }
 
@@ -254,7 +252,7 @@ impl Parked<'_> {
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        if self.request.is_empty() || !self.gate.is_told(Sort::Denied) {
+        if self.request.is_empty() {
             return;
         }
         self.gate.record_or_owe(Entry::Decision {

@@ -456,6 +456,22 @@ async fn what_the_kernel_refuses_is_told_at_once_and_repeats_are_counted_by_the_
     assert_eq!(told, [(word("no_rule"), None), (word("protocol"), None), (word("no_rule"), Some(4))]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_scan_of_all_ports_is_bounded_and_none_is_lost() {
+    let world = World::new();
+    for port in 0..=u16::MAX {
+        world.gate.refused_by_kernel(("192.0.2.1".parse::<std::net::IpAddr>().unwrap(), port).into(), "tcp");
+    }
+    world.gate.close().unwrap();
+    let entries = world.entries();
+    let times = |entry: &Entry| match entry {
+        Entry::Decision { verdict: Verdict::Deny, times, .. } => times.unwrap_or(1),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entries.len(), 1001);
+    assert_eq!(entries.iter().map(times).sum::<u64>(), 65_536);
+}
+
 #[test]
 fn the_end_of_the_gate_tells_what_was_counted() {
     let world = World::new();
