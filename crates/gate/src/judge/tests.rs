@@ -115,6 +115,16 @@ fn a_special_range_is_opened_where_it_is_named_and_not_where_it_is_merely_held()
     let judge = judge(vec![rule(Verdict::Allow, &["10.0.0.5", "0.0.0.0/0"], &WEB)]);
     let opened: Vec<String> = judge.rules()[0].private().iter().map(ToString::to_string).collect();
     assert_eq!(opened, ["10.0.0.5"]);
+    let said = |host: &str| judge.explain(&host.parse().unwrap(), 443).to_string();
+    assert_eq!(said("10.0.0.5"), "10.0.0.5:443: allow by allow 10.0.0.5 and 1 more (airlock.toml:12)\n");
+    assert_eq!(
+        said("10.0.0.6"),
+        "10.0.0.6:443: deny, since the address is private and allow 10.0.0.5 and 1 more (airlock.toml:12) does not open it\n"
+    );
+    assert_eq!(
+        said("169.254.169.254"),
+        "169.254.169.254:443: deny, since the address is link-local, which no rule opens\n"
+    );
 }
 
 #[test]
@@ -193,8 +203,6 @@ fn targets() -> impl Strategy<Value = Target> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
     #[test]
     fn the_index_decides_as_the_rules_in_order_do(rules in rules(), target in targets(), port in 0_u16..12) {
         let judge = judge(rules.clone());
