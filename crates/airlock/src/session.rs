@@ -60,6 +60,8 @@ pub(crate) enum Ended {
     Program(End),
     /// It never started.
     Refused(Refusal),
+    /// The keeper went away without a word, before the program ran.
+    Unanswered,
     /// The keeper went away without a word.
     KeeperDied,
 }
@@ -191,7 +193,8 @@ impl<'a> Session<'a> {
             self.pumps.retain_mut(Pump::carry);
             if ready.client {
                 match self.client.read_ready() {
-                    Err(Error::Closed) => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) if self.has_started => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) => return Ok(Ended::Unanswered),
                     other => other?,
                 }
             }
@@ -495,6 +498,13 @@ mod tests {
         say(&mut keeper, &Reply::Started { pid: 2 });
         drop(keeper);
         assert_eq!(session.relay().unwrap(), Ended::KeeperDied);
+    }
+
+    #[test]
+    fn a_keeper_that_hangs_up_before_the_program_runs_never_answered() {
+        let (session, keeper) = session(None);
+        drop(keeper);
+        assert_eq!(session.relay().unwrap(), Ended::Unanswered);
     }
 
     #[test]
