@@ -100,7 +100,6 @@ fn in_project(rule: &Rule, place: &Where) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     let Ok(written) = with_rule(&path, &text, rule) else { return Ok(None) };
-    // Trusted first: a file that says what nobody trusted would stop the next run.
     write(&path, &written)?;
     trust.add(&path, &written)?;
     Ok(Some(path))

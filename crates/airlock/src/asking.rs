@@ -82,6 +82,11 @@ impl Asking {
         self.open.is_some()
     }
 
+    /// Whether a question is to be put up.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.is_open() && !self.waiting.is_empty()
+    }
+
     /// Whether no more output can be held back.
     pub(crate) fn is_full(&self) -> bool {
         self.is_open() && self.held.len() >= MOST_HELD

@@ -180,10 +180,14 @@ fn read_toml(file: &RuleFile, known: &mut Registries) -> Result<Policy, Failure>
     {
         for Word { text, at } in words {
             let found = from_word(known, verdict, text, &file.name).map_err(|bad| {
-                let place = source.wrong(*at, &bad.what);
-                Failure { excerpt: place.excerpt, what: place.what, ..failure(bad) }
+                let placed = source.wrong(*at, &bad.what);
+                Failure { excerpt: placed.excerpt, what: placed.what, ..failure(bad) }
             })?;
-            rules.extend(found);
+            let line = u32::try_from(source.place(*at).line).unwrap_or_default();
+            rules.extend(found.into_iter().map(|mut rule| {
+                rule.origin.line = if rule.origin.from == file.name { line } else { rule.origin.line };
+                rule
+            }));
         }
     }
     rules.extend(read.policy.rules);
@@ -316,8 +320,8 @@ mod tests {
             "Deny d.example.com --deny:0".to_owned(),
             "Ask q.example.com --ask:0".to_owned(),
             "Allow a.example.com --allow:0".to_owned(),
-            "Deny d2.example.com airlock.toml:0".to_owned(),
-            "Allow a2.example.com airlock.toml:0".to_owned(),
+            "Deny d2.example.com airlock.toml:1".to_owned(),
+            "Allow a2.example.com airlock.toml:2".to_owned(),
             "Allow r.example.com airlock.toml:5".to_owned(),
             "Allow m.example.com more.toml:1".to_owned(),
             format!("Allow t.example.com {}:1", typed.display()),

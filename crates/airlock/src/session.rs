@@ -60,6 +60,8 @@ pub(crate) enum Ended {
     Program(End),
     /// It never started.
     Refused(Refusal),
+    /// The keeper went away without a word, before the program ran.
+    Unanswered,
     /// The keeper went away without a word.
     KeeperDied,
 }
@@ -173,6 +175,7 @@ impl<'a> Session<'a> {
                         if let Some(ended) = self.heard(reply)? {
                             return Ok(ended);
                         }
+                        self.ask_next();
                     }
                 }
             }
@@ -190,7 +193,8 @@ impl<'a> Session<'a> {
             self.pumps.retain_mut(Pump::carry);
             if ready.client {
                 match self.client.read_ready() {
-                    Err(Error::Closed) => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) if self.has_started => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) => return Ok(Ended::Unanswered),
                     other => other?,
                 }
             }
@@ -257,6 +261,9 @@ impl<'a> Session<'a> {
     }
 
     fn ask_next(&mut self) {
+        if !self.asking.as_ref().is_some_and(Asking::is_due) {
+            return;
+        }
         let place = self.place();
         let Some(drawn) = self.asking.as_mut().and_then(|asking| asking.ask(place)) else { return };
         // What was typed before the question appeared is no answer to it.
@@ -445,10 +452,17 @@ enum Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use airlock_protocol::{control::TERMINAL, frame::Frame, state::Cause};
+    use airlock_protocol::{
+        approval::{Answer, Given, Pending, Scope},
+        control::TERMINAL,
+        frame::{Decoder, Frame, Kind},
+        state::Cause,
+    };
+    use rustix::{pty::OpenptFlags, termios::Winsize};
     use std::{
+        fs::File,
         io::{Read, Write},
-        os::unix::net::UnixStream,
+        os::{fd::OwnedFd, unix::net::UnixStream},
     };
 
     fn session<'a>(screen: Option<BorrowedFd<'a>>) -> (Session<'a>, UnixStream) {
@@ -487,6 +501,13 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_that_hangs_up_before_the_program_runs_never_answered() {
+        let (session, keeper) = session(None);
+        drop(keeper);
+        assert_eq!(session.relay().unwrap(), Ended::Unanswered);
+    }
+
+    #[test]
     fn everything_shown_before_the_end_is_seen() {
         let (mut screen, shown) = std::io::pipe().unwrap();
         let (session, mut keeper) = session(Some(shown.as_fd()));
@@ -521,5 +542,115 @@ mod tests {
         session.with_keyboard(typed.as_fd(), Keyboard::Bytes).relay().unwrap();
 
         assert!(program.join().unwrap());
+    }
+
+    /// A terminal: what a person sits at, and the line that programs have.
+    fn terminal() -> (File, OwnedFd) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let person = rustix::pty::openpt(flags).unwrap();
+        rustix::pty::grantpt(&person).unwrap();
+        rustix::pty::unlockpt(&person).unwrap();
+        let line = rustix::pty::ioctl_tiocgptpeer(&person, flags).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&line, size).unwrap();
+        (File::from(person), line)
+    }
+
+    /// Reads requests until one is as wanted.
+    fn hear(keeper: &mut UnixStream, decoder: &mut Decoder, is_wanted: impl Fn(&Request) -> bool) -> Request {
+        loop {
+            while let Some(frame) = decoder.next().unwrap() {
+                assert_eq!(frame.kind, Kind::Message, "no key reaches the program while a question stands");
+                let request: Request = frame.parse().unwrap();
+                if is_wanted(&request) {
+                    return request;
+                }
+            }
+            let mut bytes = [0; 4096];
+            let count = keeper.read(&mut bytes).unwrap();
+            assert_ne!(count, 0);
+            decoder.feed(&bytes[..count]);
+        }
+    }
+
+    /// Waits until the screen shows `text`, at most so many milliseconds.
+    fn shows(person: &mut File, seen: &mut String, text: &str, most: i64) -> bool {
+        while !seen.contains(text) {
+            let most = Timespec { tv_sec: most / 1000, tv_nsec: most % 1000 * 1_000_000 };
+            if poll(&mut [PollFd::new(person, PollFlags::IN)], Some(&most)).unwrap() == 0 {
+                return false;
+            }
+            let mut bytes = [0; 4096];
+            let count = person.read(&mut bytes).unwrap();
+            seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        true
+    }
+
+    fn pending() -> Pending {
+        Pending {
+            id: "3f9a0c2e7b14-1".into(),
+            sandbox: "web".into(),
+            since: String::new(),
+            until: "2999-01-01T00:00:00Z".into(),
+            kind: "connect".into(),
+            host: "api.example.com".into(),
+            port: 443,
+            rule: "ask *".into(),
+        }
+    }
+
+    #[test]
+    fn a_question_is_asked_on_the_screen_and_only_a_key_typed_at_it_answers() {
+        let (mut person, line) = terminal();
+        let (ours, mut keeper) = UnixStream::pair().unwrap();
+        // Typed before the question appears: neither its answer nor lost to the program's own terminal.
+        person.write_all(b"yyy").unwrap();
+        let program = std::thread::spawn(move || {
+            let mut decoder = Decoder::default();
+            let mut typed = Vec::new();
+            say(&mut keeper, &Reply::Started { pid: 2 });
+            while typed.len() < 3 {
+                let mut bytes = [0; 4096];
+                let count = keeper.read(&mut bytes).unwrap();
+                decoder.feed(&bytes[..count]);
+                while let Some(frame) = decoder.next().unwrap() {
+                    typed.extend(if frame.kind == Kind::Data { frame.body } else { Vec::new() });
+                }
+            }
+            say(&mut keeper, &Reply::Event(Event::Asked(pending())));
+            keeper.write_all(&Frame::data(TERMINAL, b"painted by the program").encode()).unwrap();
+            let answer = hear(&mut keeper, &mut decoder, |request| matches!(request, Request::Answer(_)));
+            say(&mut keeper, &Reply::ProgramEnded { end: End::Exited { code: 0 } });
+            answer
+        });
+        let session = std::thread::spawn(move || {
+            let keep = Box::new(|_: &Pending, _| Ok("/srv/airlock.toml".into()));
+            let asking = Asking::new("calm-otter".into(), Voice::Quiet, keep);
+            let client = Client::from_fd(ours.into()).unwrap();
+            Session::new(client, no_signals().unwrap(), Some(line.as_fd()))
+                .with_keyboard(line.as_fd(), Keyboard::Raw(Raw::prepare(line.as_fd()).unwrap()))
+                .with_asking(Some(asking))
+                .relay()
+        });
+
+        let mut seen = String::new();
+        assert!(shows(&mut person, &mut seen, "\x1b[6n", 10_000));
+        assert!(seen.contains("api.example.com port 443") && seen.contains("calm-otter"), "{seen:?}");
+        assert!(!seen.contains("painted by the program"));
+        let mark = seen.rsplit_once("\x1b[6n").and_then(|(before, _)| before.rsplit_once("\x1b[")).unwrap().1;
+        person.write_all(format!("\x1b[{}R", mark.trim_end_matches('H')).as_bytes()).unwrap();
+        // A key counts once nothing was typed for a moment: a person who is in a hurry tries again.
+        for _ in 0..20 {
+            if shows(&mut person, &mut seen, "painted by the program", 700) {
+                break;
+            }
+            person.write_all(b"s").unwrap();
+        }
+
+        assert_eq!(session.join().unwrap().unwrap(), Ended::Program(End::Exited { code: 0 }));
+        let answer = Answer { id: pending().id, verdict: Given::Approved, scope: Scope::Sandbox };
+        assert_eq!(program.join().unwrap(), Request::Answer(answer));
+        assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?1049l"), "{seen:?}");
     }
 }

@@ -71,6 +71,14 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
             say(Voice::Normal, &format!("the rule is in {}", path.display()));
         }
     }
+    let verb = match verdict {
+        Given::Approved => "approved",
+        Given::Refused => "refused",
+    };
+    say(
+        Voice::Normal,
+        &format!("{verb}: {} of {}, for {}", wish(&one.pending), one.pending.sandbox, scope_words(scope)),
+    );
     if args.json {
         print_json(&serde_json::json!({
             "id": answer.id, "host": one.pending.host, "port": one.pending.port, "verdict": verdict, "scope": scope,

@@ -88,6 +88,7 @@ fn project(host: &Host, home: &std::path::Path) -> Result<Vec<Setting>, Failure>
     let table = source.parse()?;
     let setting = |value: reader::Value<'_, '_>| {
         let shown = match (value.key(), value.json()) {
+            ("rule", Value::Array(rules)) if rules.len() == 1 => json!("1 rule"),
             ("rule", Value::Array(rules)) => json!(format!("{} rules", rules.len())),
             (_, shown) => shown,
         };

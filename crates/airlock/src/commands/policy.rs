@@ -16,7 +16,7 @@ use crate::{
 use airlock_doors::control::client::Client;
 use airlock_engine::store::Sandbox;
 use airlock_gate::{
-    groups,
+    groups::{self, NoGroup},
     host::{BadHost, Destination},
     judge::{Explained, Judge},
     policy::{Change, Diff, diff, show},
@@ -149,7 +149,11 @@ fn list_groups(args: &GroupsArgs) -> Outcome {
         Some(name) => match groups::find(name, &known) {
             Ok(group) => vec![group],
             Err(err) => {
-                return Err(Failure::new(err.to_string()).code(1).fix("`airlock policy groups` lists them"));
+                let fix = match err {
+                    NoGroup::Silent { setting, .. } => setting,
+                    NoGroup::Unknown { .. } => "`airlock policy groups` lists them",
+                };
+                return Err(Failure::new(err.to_string()).code(1).fix(fix));
             }
         },
     };

@@ -176,7 +176,7 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
         Ended::Sandbox(exit) => exit,
         Ended::Program(end) => return Ok(end.shell_code()),
         Ended::Refused(refusal) => return Err(given_up(sandbox, refusal.into())),
-        Ended::KeeperDied => return Err(keeper_died(sandbox)),
+        Ended::Unanswered | Ended::KeeperDied => return Err(keeper_died(sandbox)),
     };
     if args.json {
         let facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });

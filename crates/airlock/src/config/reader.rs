@@ -42,18 +42,21 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// A complaint about what stands at a byte of the text.
-    pub(crate) fn wrong(self, offset: usize, what: impl AsRef<str>) -> Failure {
+    /// The line that holds a byte of the text, and the byte's place in it.
+    pub(crate) fn place(self, offset: usize) -> Excerpt {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let column = before.get(start..).unwrap_or_default().chars().count() + 1;
         let text = self.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default().to_owned();
-        Failure::new(format!("{}:{line}:{column}: {}", self.name, what.as_ref())).code(2).excerpt(Excerpt {
-            line,
-            column,
-            text,
-        })
+        Excerpt { line, column, text }
+    }
+
+    /// A complaint about what stands at a byte of the text.
+    pub(crate) fn wrong(self, offset: usize, what: impl AsRef<str>) -> Failure {
+        let place = self.place(offset);
+        let what = format!("{}:{}:{}: {}", self.name, place.line, place.column, what.as_ref());
+        Failure::new(what).code(2).excerpt(place)
     }
 }
 

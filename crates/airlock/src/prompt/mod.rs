@@ -102,6 +102,7 @@ impl Prompt {
             "  s    allow it as long as this sandbox lives".to_owned(),
             "  a    allow it always: the rule is written down".to_owned(),
             "  n    refuse".to_owned(),
+            "  d    refuse it as long as this sandbox lives".to_owned(),
             "  Esc  later".to_owned(),
             String::new(),
             format!("Unanswered it is refused at {}.", pending.until),
@@ -120,6 +121,7 @@ fn reaction(key: Key) -> Option<Reaction> {
         Key::Char(b's' | b'S') => Some(Reaction::Answered(Given::Approved, Scope::Sandbox)),
         Key::Char(b'a' | b'A') => Some(Reaction::Answered(Given::Approved, Scope::Always)),
         Key::Char(b'n' | b'N') => Some(Reaction::Answered(Given::Refused, Scope::Once)),
+        Key::Char(b'd' | b'D') => Some(Reaction::Answered(Given::Refused, Scope::Sandbox)),
         // Ctrl-C is meant for the program, which gets the next one.
         Key::Escape | Key::Char(0x03) => Some(Reaction::Later),
         Key::Char(_) => None,
@@ -165,6 +167,7 @@ Rule: ask *.example.com (airlock.toml:12)
   s    allow it as long as this sandbox lives
   a    allow it always: the rule is written down
   n    refuse
+  d    refuse it as long as this sandbox lives
   Esc  later
 
 Unanswered it is refused at 2026-01-31T12:01:00.000000Z.

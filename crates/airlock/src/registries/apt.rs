@@ -11,8 +11,8 @@ pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
 
 fn told_by(settings: &Settings<'_>, path: &Path) -> Option<Told> {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("list") => settings.from_file(path, lines),
-        Some("sources") => settings.from_file(path, paragraphs),
+        Some("list") => settings.in_file(path, lines),
+        Some("sources") => settings.in_file(path, paragraphs),
         _ => None,
     }
 }

@@ -6,9 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let is_index = |name: &&String| name.starts_with("CARGO_REGISTRIES_") && name.ends_with("_INDEX");
-    let variables =
-        settings.variables.keys().filter(is_index).filter_map(|name| settings.from_variable(name));
-    let files = files(settings).into_iter().filter_map(|path| settings.from_file(&path, urls));
+    let variables = settings.variables.keys().filter(is_index).filter_map(|name| settings.in_variable(name));
+    let files = files(settings).into_iter().filter_map(|path| settings.in_file(&path, urls));
     variables.chain(files).collect()
 }
 

@@ -10,7 +10,7 @@ pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
             settings.variable(name).map(|value| Told { from: name.to_owned(), urls: urls_of(name, value) });
         let written = || {
             files(settings).into_iter().find_map(|path| {
-                settings.from_file(&path, |text| {
+                settings.in_file(&path, |text| {
                     written(text, name).map(|value| urls_of(name, value)).unwrap_or_default()
                 })
             })
@@ -33,7 +33,7 @@ fn files(settings: &Settings<'_>) -> Vec<PathBuf> {
 
 fn written<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let pairs = text.lines().filter_map(|line| line.trim().split_once('='));
-    pairs.filter(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value).last()
+    pairs.rev().find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value)
 }
 
 /// Proxies are parted by `,` or `|`; a checksum database is `NAME`, `NAME+KEY` or `NAME+KEY URL`.

@@ -8,7 +8,7 @@ pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let installed = installed.map(|home| PathBuf::from(home).join("conf/settings.xml"));
     let usual = ["/etc/maven/settings.xml", "/usr/share/maven/conf/settings.xml"].map(PathBuf::from);
     let files = settings.home(".m2/settings.xml").into_iter().chain(installed).chain(usual);
-    let mut told: Vec<Told> = files.filter_map(|path| settings.from_file(&path, urls)).collect();
+    let mut told: Vec<Told> = files.filter_map(|path| settings.in_file(&path, urls)).collect();
     told.dedup_by(|a, b| a.urls == b.urls);
     told
 }

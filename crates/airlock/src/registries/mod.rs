@@ -79,7 +79,8 @@ pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>
         if told.is_empty() {
             continue;
         }
-        let from: Vec<&str> = told.iter().map(|told| told.from.as_str()).collect();
+        let mut from: Vec<&str> = told.iter().map(|told| told.from.as_str()).collect();
+        from.dedup();
         let about = format!("from this host's {client}: {}", from.join(", "));
         found.groups.insert(Group { name: (*name).to_owned(), about, hosts: bare_hosts(&told) });
         found.ported.insert((*name).to_owned(), hosts(&told));
@@ -178,13 +179,13 @@ impl Settings<'_> {
     }
 
     /// URLs that a variable holds, parted by spaces.
-    fn from_variable(&self, name: &str) -> Option<Told> {
+    fn in_variable(&self, name: &str) -> Option<Told> {
         let value = self.variable(name)?;
         Some(Told { from: name.to_owned(), urls: value.split_whitespace().map(str::to_owned).collect() })
     }
 
     /// URLs that a file holds.
-    fn from_file(&self, path: &Path, urls: impl Fn(&str) -> Vec<String>) -> Option<Told> {
+    fn in_file(&self, path: &Path, urls: impl Fn(&str) -> Vec<String>) -> Option<Told> {
         let urls = urls(&(self.read)(path)?);
         (!urls.is_empty()).then(|| Told { from: path.display().to_string(), urls })
     }

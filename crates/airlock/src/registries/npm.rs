@@ -6,9 +6,9 @@ use std::path::PathBuf;
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     let variables = ["NPM_CONFIG_REGISTRY", "npm_config_registry"];
     let mut told: Vec<Told> =
-        variables.iter().find_map(|name| settings.from_variable(name)).into_iter().collect();
+        variables.iter().find_map(|name| settings.in_variable(name)).into_iter().collect();
     told.extend(
-        files(settings).iter().filter_map(|path| settings.from_file(path, |text| urls(text, settings))),
+        files(settings).iter().filter_map(|path| settings.in_file(path, |text| urls(text, settings))),
     );
     told
 }

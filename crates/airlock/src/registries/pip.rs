@@ -13,8 +13,8 @@ const VARIABLES: [&str; 6] = [
 ];
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
-    let variables = VARIABLES.iter().filter_map(|name| settings.from_variable(name)).map(without_names);
-    let files = files(settings).into_iter().filter_map(|path| settings.from_file(&path, urls));
+    let variables = VARIABLES.iter().filter_map(|name| settings.in_variable(name)).map(without_names);
+    let files = files(settings).into_iter().filter_map(|path| settings.in_file(&path, urls));
     variables.chain(files).collect()
 }
 
