@@ -3,7 +3,7 @@
 //! A request stands for one exact crossing (kind, host, port). Crossings that are the same share it while it waits. It is
 //! answered once: by a person, by time, or by the program, which gave up.
 
-use crate::events::Events;
+use crate::{allowance::Allowance, events::Events};
 use airlock_protocol::{
     approval::{Given, Pending, Scope},
     event::Event,
@@ -16,6 +16,9 @@ use tokio::{sync::oneshot, time::Instant};
 pub(crate) const MOST_REQUESTS: usize = 64;
 /// Crossings that may wait for one request.
 pub(crate) const MOST_WAITERS: usize = 256;
+/// Requests a person meets at once, and then each second, from a program that asks and gives up in turns.
+const BURST: u32 = 128;
+const PER_SECOND: u32 = 1;
 
 /// The requests of one sandbox.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub(crate) struct Approvals {
     timeout: Duration,
     events: Rc<Events>,
     waiting: RefCell<Vec<Request>>,
+    allowance: RefCell<Allowance>,
 }
 
 #[derive(Debug)]
@@ -69,7 +73,8 @@ pub(crate) struct Waiting<'a> {
 
 impl Approvals {
     pub(crate) fn new(timeout: Duration, events: Rc<Events>) -> Approvals {
-        Approvals { timeout, events, waiting: RefCell::default() }
+        let allowance = RefCell::new(Allowance::new(BURST, PER_SECOND));
+        Approvals { timeout, events, waiting: RefCell::default(), allowance }
     }
 
     /// Joins the request for the same crossing; `None` if there is none.
@@ -82,9 +87,9 @@ impl Approvals {
         Some(Ok(request.add_waiter(self)))
     }
 
-    /// Whether one more request may wait.
-    pub(crate) fn has_room(&self) -> bool {
-        self.waiting.borrow().len() < MOST_REQUESTS
+    /// Whether one more request may wait, and people may be asked again.
+    pub(crate) fn take_room(&self) -> bool {
+        self.waiting.borrow().len() < MOST_REQUESTS && self.allowance.borrow_mut().take()
     }
 
     /// Begins a request. `id` was never used before.

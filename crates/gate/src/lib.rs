@@ -7,6 +7,7 @@
 //! | [`pattern`] | what a rule says about hosts |
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
+//! | [`glob`] | patterns of paths |
 //! | [`judge`] | what the rules say about a connection |
 //! | [`ledger`] | what was decided: written, read, verified |
 //! | `approvals` | crossings that wait for a person |
@@ -16,9 +17,11 @@
 //! Everything but the last four is pure: text and facts go in, decisions come out.
 
 pub mod address;
+mod allowance;
 mod approvals;
 mod events;
 pub mod gate;
+pub mod glob;
 pub mod groups;
 pub mod host;
 pub mod judge;

@@ -87,6 +87,8 @@ pub enum Reason {
     Budget,
     /// The ledger cannot be written.
     Ledger,
+    /// Denials for different reasons, counted together.
+    Several,
 }
 
 impl Permit {
@@ -115,7 +117,7 @@ impl Permit {
         &self.private
     }
 
-    /// Joins the decision with the end of its flow.
+    /// Joins the decision with the end of its flow; 0 for a lookup that was only counted.
     pub fn flow(&self) -> u64 {
         self.trace.flow
     }
@@ -164,6 +166,7 @@ impl Reason {
             Reason::Protocol => "protocol",
             Reason::Budget => "budget",
             Reason::Ledger => "ledger",
+            Reason::Several => "several",
         }
     }
 
@@ -181,6 +184,7 @@ impl Reason {
             Reason::Protocol => "only TCP and DNS cross the wall",
             Reason::Budget => "too many names were looked up under one wildcard",
             Reason::Ledger => "the ledger cannot be written, and nothing crosses unrecorded",
+            Reason::Several => "for several reasons",
         }
     }
 }

@@ -127,3 +127,55 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_range_is_an_address_with_the_length_of_its_prefix() {
+        let shown =
+            |text: &str| text.parse::<Cidr>().map_or_else(|err| err.to_string(), |range| range.to_string());
+        for (text, wanted) in [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("192.0.2.7/32", "192.0.2.7"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("[2001:db8::]/32", "2001:db8::/32"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("10.0.0.1/8", "bits behind the prefix are set; the range is 10.0.0.0/8"),
+            ("10.0.0.0/33", "the length of a prefix is a number from 0 to 32"),
+            ("10.0.0.0/+8", "the length of a prefix is a number from 0 to 32"),
+            ("2001:db8::/129", "the length of a prefix is a number from 0 to 128"),
+            ("10.0/8", "it is not an address"),
+            ("[10.0.0.0]/8", "it is not an address"),
+            ("::ffff:10.0.0.0/104", "IPv4 is written as IPv4"),
+        ] {
+            assert_eq!(shown(text), wanted, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_read_back_and_holds_what_it_was_made_of(bits in any::<u128>(), prefix in 0_u8..=128, v4 in any::<bool>()) {
+            let v6 = Ipv6Addr::from_bits(bits | 1 << 127);
+            let address = if v4 { IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(bits >> 96).unwrap())) } else { IpAddr::V6(v6) };
+            let range = Cidr::holding(address, prefix);
+            prop_assert!(range.contains(address));
+            prop_assert!(range.covers(&address.into()));
+            if prefix > 0 {
+                prop_assert!(range.to_string().parse::<Cidr>().is_ok_and(|read| read == range));
+            }
+            prop_assert!(Cidr::holding(address, prefix.saturating_sub(1)).covers(&range));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9a-f:./]{0,40}") {
+            if let Ok(range) = text.parse::<Cidr>() {
+                prop_assert_eq!(range.to_string().parse::<Cidr>().unwrap(), range);
+            }
+        }
+    }
+}

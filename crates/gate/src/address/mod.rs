@@ -246,15 +246,212 @@ fn carried(address: Ipv6Addr) -> Option<(Special, [Ipv4Addr; 2])> {
     Some(match s {
         [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => (Special::Mapped, [last; 2]),
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => (Special::Nat64, [last; 2]),
-        // RFC 6052, 2.2: with a prefix of 48 bits the address stands around the octet at bit 64, with 96 at the end.
+        // RFC 6052, 2.2: with a prefix of 48 bits the address stands around the octet at bit 64, with 96 at the end. The other
+        // place is empty then.
         [0x64, 0xff9b, 1, high, low, next, ..] => {
             let [_, third] = low.to_be_bytes();
             let [fourth, _] = next.to_be_bytes();
-            (Special::Nat64, [at(high, u16::from_be_bytes([third, fourth])), last])
+            let first = at(high, u16::from_be_bytes([third, fourth]));
+            let (first, last) = match (first.is_unspecified(), last.is_unspecified()) {
+                (true, _) => (last, last),
+                (_, true) => (first, first),
+                _ => (first, last),
+            };
+            (Special::Nat64, [first, last])
         }
         [0x2001, 0, ..] => (Special::Teredo, [at(s[2], s[3]), at(!s[6], !s[7])]),
         [0x2002, high, low, ..] => (Special::SixToFour, [at(high, low); 2]),
         [_, _, _, _, 0 | 0x200, 0x5efe, ..] => (Special::Isatap, [last; 2]),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn word(address: &str) -> &'static str {
+        special(address.parse().unwrap()).map_or("plain", Special::word)
+    }
+
+    #[test]
+    fn plain_hosts_of_the_internet_are_not_special() {
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.1",
+            "169.253.255.255",
+            "169.255.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.0.1.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2000::1",
+            "2001:200::1",
+            "2600:1f18::1",
+            "2606:4700::1111",
+            "2a00:1450:4001::1",
+            "3ffd::1",
+        ] {
+            assert_eq!(word(address), "plain", "{address}");
+        }
+    }
+
+    #[test]
+    fn the_registries_are_known_from_their_first_to_their_last_address() {
+        for (word_of, first, last) in [
+            ("unspecified", "0.0.0.0", "0.255.255.255"),
+            ("private", "10.0.0.0", "10.255.255.255"),
+            ("shared", "100.64.0.0", "100.127.255.255"),
+            ("loopback", "127.0.0.0", "127.255.255.255"),
+            ("link-local", "169.254.0.0", "169.254.255.255"),
+            ("private", "172.16.0.0", "172.31.255.255"),
+            ("protocol", "192.0.0.0", "192.0.0.255"),
+            ("documentation", "192.0.2.0", "192.0.2.255"),
+            ("6to4", "192.88.99.0", "192.88.99.255"),
+            ("private", "192.168.0.0", "192.168.255.255"),
+            ("sandbox", "198.18.0.0", "198.19.255.255"),
+            ("documentation", "198.51.100.0", "203.0.113.255"),
+            ("multicast", "224.0.0.0", "239.255.255.255"),
+            ("reserved", "240.0.0.0", "255.255.255.254"),
+            ("broadcast", "255.255.255.255", "255.255.255.255"),
+            ("unspecified", "::", "::"),
+            ("loopback", "::1", "::1"),
+            ("reserved", "100::", "100::ffff:ffff:ffff:ffff"),
+            ("benchmarking", "2001:2::", "2001:2:0:ffff:ffff:ffff:ffff:ffff"),
+            ("protocol", "2001:10::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("documentation", "2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("documentation", "3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("protocol", "5f00::", "5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("unique-local", "fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("sandbox", "fd61:6972:6c6f:636b::1", "fd61:6972:6c6f:636b:ffff:ffff:ffff:ffff"),
+            ("link-local", "fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("site-local", "fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("multicast", "ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("reserved", "1::", "4000::"),
+            ("reserved", "8000::", "e000::"),
+        ] {
+            assert_eq!((word(first), word(last)), (word_of, word_of), "{first} {last}");
+        }
+    }
+
+    #[test]
+    fn clouds_credentials_are_metadata_and_never_dialled() {
+        for address in [
+            "100.100.100.200",
+            "192.0.0.192",
+            "168.63.129.16",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
+        ] {
+            assert_eq!(word(address), "metadata", "{address}");
+        }
+        for address in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "fe80::a9fe:a9fe",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+        ] {
+            assert!(special(address.parse().unwrap()).is_some_and(Special::is_never), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_within_an_address_is_found() {
+        for (address, wanted) in [
+            ("::ffff:127.0.0.1", "loopback"),
+            ("::ffff:8.8.8.8", "mapped"),
+            ("::ffff:10.0.0.1", "mapped"),
+            ("::127.0.0.1", "loopback"),
+            ("::8.8.8.8", "mapped"),
+            ("::ffff:0:127.0.0.1", "loopback"),
+            ("64:ff9b::7f00:1", "loopback"),
+            ("64:ff9b::808:808", "nat64"),
+            ("64:ff9b:1:7f00:0:100::", "loopback"),
+            ("64:ff9b:1::7f00:1", "loopback"),
+            ("64:ff9b:1::808:808", "nat64"),
+            ("64:ff9b:1:808:8:800::", "nat64"),
+            ("64:ff9b:1::", "unspecified"),
+            ("2002:7f00:1::", "loopback"),
+            ("2002:808:808::1", "6to4"),
+            ("2001:0:808:808::f7f7:f7f7", "teredo"),
+            ("2001:0:808:808::80ff:fffe", "loopback"),
+            ("2001:0:7f00:1::f7f7:f7f7", "loopback"),
+            ("2600::5efe:7f00:1", "loopback"),
+            ("2600::200:5efe:808:808", "isatap"),
+        ] {
+            assert_eq!(word(address), wanted, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_rule_opens_the_private_ranges_it_names_and_nothing_that_is_never_opened() {
+        let open: Vec<Cidr> = ["10.20.0.0/16", "100.64.0.0/10", "64:ff9b::/96", "::ffff:0:0/96"]
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .chain([Cidr::holding("::ffff:0:0".parse().unwrap(), 96)])
+            .collect();
+        let checked = |address: &str| check(address.parse().unwrap(), &open).map_err(Special::word);
+        assert_eq!(checked("8.8.8.8"), Ok(()));
+        assert_eq!(checked("10.20.1.1"), Ok(()));
+        assert_eq!(checked("10.21.1.1"), Err("private"));
+        assert_eq!(checked("100.100.100.200"), Err("metadata"));
+        assert_eq!(checked("64:ff9b::808:808"), Ok(()));
+        assert_eq!(checked("64:ff9b::a14:101"), Ok(()));
+        assert_eq!(checked("64:ff9b::a15:101"), Err("private"));
+        assert_eq!(checked("::ffff:127.0.0.1"), Err("loopback"));
+        let all = ["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
+        for address in [
+            "127.0.0.1",
+            "169.254.1.1",
+            "198.18.0.1",
+            "::1",
+            "fe80::1",
+            "64:ff9b::7f00:1",
+            "fd00:ec2::254",
+            "0.0.0.0",
+            "224.0.0.1",
+        ] {
+            assert!(check(address.parse().unwrap(), &all).is_err(), "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_that_is_never_dialled_stays_so_in_every_form(last in any::<[u8; 3]>(), site in any::<u16>()) {
+            let [b, c, d] = last;
+            let inner = Ipv4Addr::new(127, b, c, d);
+            let [high, low] = [u16::from_be_bytes([127, b]), u16::from_be_bytes([c, d])];
+            for form in [
+                inner.to_ipv6_mapped(),
+                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x2002, high, low, site, 1, 2, 3, 4),
+                Ipv6Addr::new(0x2001, 0, 0x808, 0x808, site, site, !high, !low),
+                Ipv6Addr::new(0x2600, site, 1, 2, 0x200, 0x5efe, high, low),
+            ] {
+                prop_assert_eq!(special(IpAddr::V6(form)), Some(Special::Loopback));
+            }
+        }
+
+        #[test]
+        fn only_global_unicast_is_plain(bits in any::<u128>()) {
+            let address = Ipv6Addr::from_bits(bits);
+            if special(IpAddr::V6(address)).is_none() {
+                prop_assert_eq!(bits >> 125, 1);
+            }
+        }
+    }
 }

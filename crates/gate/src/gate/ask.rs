@@ -7,6 +7,7 @@ use crate::{
     judge::{Judge, Judged},
     ledger,
     permit::{Denial, Kind, Permit, Reason, Trace},
+    refusals::Sort,
 };
 use airlock_protocol::{
     approval::Given,
@@ -62,16 +63,18 @@ impl Gate {
         if self.policy.borrow().audit_only {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
-        self.record_or_owe(Entry::Decision {
-            crossing: crossing.record(),
-            verdict: Verdict::Deny,
-            audit_only: false,
-            rule: ruling.rule.clone(),
-            reason: Some(reason.word().to_owned()),
-            detail: detail.clone(),
-            flow: None,
-            times: None,
-        });
+        if self.is_told(Sort::Denied) {
+            self.record_or_owe(Entry::Decision {
+                crossing: crossing.record(),
+                verdict: Verdict::Deny,
+                audit_only: false,
+                rule: ruling.rule.clone(),
+                reason: Some(reason.word().to_owned()),
+                detail: detail.clone(),
+                flow: None,
+                times: None,
+            });
+        }
         Err(self.denial(crossing, reason, ruling.rule, detail))
     }
 
@@ -84,6 +87,17 @@ impl Gate {
         detail: Option<String>,
     ) -> Result<Permit, Denial> {
         let kind = crossing.kind();
+        let trace = |flow, rule| Trace { flow, target: crossing.target(), port: crossing.port(), rule };
+        // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
+        if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
+            self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
+            return Ok(Permit {
+                kind,
+                trace: trace(0, ruling.rule),
+                tls: ruling.tls,
+                private: ruling.private,
+            });
+        }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
             crossing: crossing.record(),
@@ -96,8 +110,7 @@ impl Gate {
             times: None,
         });
         let flow = written.map_err(|err| self.unrecorded(crossing, &err))?;
-        let trace = Trace { flow, target: crossing.target(), port: crossing.port(), rule: ruling.rule };
-        Ok(Permit { kind, trace, tls: ruling.tls, private: ruling.private })
+        Ok(Permit { kind, trace: trace(flow, ruling.rule), tls: ruling.tls, private: ruling.private })
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
@@ -153,7 +166,7 @@ impl Gate {
         match self.approvals.join(&question) {
             Some(Ok(waiting)) => return Ok(waiting),
             Some(Err(_)) => return crowded(ruling),
-            None if !self.approvals.has_room() => return crowded(ruling),
+            None if !self.approvals.take_room() => return crowded(ruling),
             None => {}
         }
         let rule = ruling.rule.unwrap_or_default();

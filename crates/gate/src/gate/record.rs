@@ -6,7 +6,7 @@ use crate::{
     judge::Judged,
     ledger,
     permit::{Denial, Reason, Trace},
-    refusals::Key,
+    refusals::{Key, Sort},
 };
 use airlock_protocol::{
     event::Event,
@@ -88,11 +88,20 @@ impl Gate {
     /// As [`Gate::refused_by_kernel`], where the address is known to stand for a name.
     pub fn refused(&self, target: &Target, port: u16, protocol: &str) {
         let key: Key = (target.to_string(), port, protocol.to_owned());
-        let is_told = self.refusals.borrow_mut().note(key.clone());
+        let is_told = self.refusals.borrow_mut().note_refused(key.clone());
         self.refused.notify_one();
         if is_told {
             self.record_or_owe(self.refusal(key, None));
         }
+    }
+
+    /// Whether a decision without an effect outside has a record of its own; else it is counted.
+    pub(super) fn is_told(&self, sort: Sort) -> bool {
+        let is_told = self.refusals.borrow_mut().note(sort);
+        if !is_told {
+            self.refused.notify_one();
+        }
+        is_told
     }
 
     /// Tells counted refusals when their window closes. Runs until dropped.
@@ -114,9 +123,11 @@ impl Gate {
         for (key, times) in counted.again {
             self.record_or_owe(self.refusal(key, Some(times)));
         }
-        if counted.others > 0 {
-            let detail = "further destinations within the same second";
-            self.record_or_owe(several(counted.others, Reason::NoRule, detail));
+        if counted.denied > 0 {
+            self.record_or_owe(several(counted.denied, Some(Reason::Several)));
+        }
+        if counted.resolved > 0 {
+            self.record_or_owe(several(counted.resolved, None));
         }
     }
 
@@ -207,7 +218,7 @@ impl Owed {
     }
 
     fn first(&self) -> Option<Entry> {
-        let more = || several(self.more, Reason::Ledger, "while the ledger could not be written");
+        let more = || several(self.more, Some(Reason::Ledger));
         self.entries.front().cloned().or_else(|| (self.more > 0).then(more))
     }
 
@@ -218,15 +229,20 @@ impl Owed {
     }
 }
 
-/// Crossings that are only counted.
-fn several(times: u64, reason: Reason, detail: &str) -> Entry {
+/// Crossings that are only counted: denials, or lookups that were answered.
+fn several(times: u64, denied: Option<Reason>) -> Entry {
+    let (host, verdict) = ("*".to_owned(), if denied.is_some() { Verdict::Deny } else { Verdict::Allow });
+    let crossing = match denied {
+        Some(_) => Crossing::Connect { host, port: 0, protocol: "any".to_owned() },
+        None => Crossing::Resolve { host, question: "any".to_owned() },
+    };
     Entry::Decision {
-        crossing: Crossing::Connect { host: "*".to_owned(), port: 0, protocol: "tcp".to_owned() },
-        verdict: Verdict::Deny,
+        crossing,
+        verdict,
         audit_only: false,
         rule: None,
-        reason: Some(reason.word().to_owned()),
-        detail: Some(detail.to_owned()),
+        reason: denied.map(|reason| reason.word().to_owned()),
+        detail: Some("too many to be told one by one".to_owned()),
         flow: None,
         times: Some(times),
     }

@@ -47,12 +47,12 @@ pub enum NoGroup {
 
 /// Groups whose hosts the package clients of this host tell: name, client, and the setting that names them.
 pub const REGISTRIES: [(&str, &str, &str); 6] = [
-    ("crates", "cargo", "a `[source]` or `[registries]` entry in cargo's config.toml"),
-    ("debian", "apt", "a source in /etc/apt/sources.list or sources.list.d"),
-    ("go", "go", "`go env -w GOPROXY=URL`"),
-    ("maven", "Maven", "a `<mirror>` in settings.xml"),
-    ("npm", "npm", "`npm config set registry URL`"),
-    ("pypi", "pip", "`pip config set global.index-url URL`"),
+    ("crates", "cargo", "name it under `[source]` or `[registries]` in cargo's config.toml"),
+    ("debian", "apt", "name a source in /etc/apt/sources.list or sources.list.d"),
+    ("go", "go", "run `go env -w GOPROXY=URL`"),
+    ("maven", "Maven", "name a `<mirror>` in Maven's settings.xml"),
+    ("npm", "npm", "run `npm config set registry URL`"),
+    ("pypi", "pip", "run `pip config set global.index-url URL`"),
 ];
 
 macro_rules! data {
@@ -113,7 +113,7 @@ pub fn find(name: &str, discovered: &Discovered) -> Result<Group, NoGroup> {
 pub fn list(discovered: &Discovered) -> Vec<Group> {
     let silent = |name: &str| {
         let (_, client, setting) = REGISTRIES.iter().find(|(own, ..)| *own == name)?;
-        let about = format!("from this host's {client}, which names no host; make {setting}");
+        let about = format!("from this host's {client}, which names no host; {setting}");
         Some(Group { name: name.to_string(), about, hosts: Vec::new() })
     };
     names(discovered).iter().filter_map(|name| find(name, discovered).ok().or_else(|| silent(name))).collect()
@@ -144,4 +144,42 @@ fn read(name: &str, text: &str) -> Option<Group> {
         _ => None,
     });
     Some(Group { name: name.to_string(), about: about.to_string(), hosts: hosts.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::Pattern;
+
+    #[test]
+    fn every_data_file_is_a_group_of_hosts_in_normal_form() {
+        for (name, text) in DATA {
+            let group = read(name, text).unwrap();
+            assert!(is_name(name) && !group.about.is_empty() && !group.hosts.is_empty(), "{name}");
+            for host in &group.hosts {
+                assert_eq!(host.parse::<Pattern>().unwrap().to_string(), *host, "{name}");
+                assert!(
+                    !matches!(host.parse(), Ok(Pattern::EveryName | Pattern::Addresses(_))),
+                    "{name}: {host}"
+                );
+            }
+        }
+        let mut names: Vec<&str> = DATA.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DATA.len());
+    }
+
+    #[test]
+    fn a_registry_without_a_client_that_names_it_has_no_hosts() {
+        let nothing = Discovered::default();
+        assert!(matches!(find("npm", &nothing), Err(NoGroup::Silent { client: "npm", .. })));
+        assert!(
+            matches!(find("githb", &nothing), Err(NoGroup::Unknown { suggestion: Some(near), .. }) if near == "github")
+        );
+        assert!(matches!(find("zzzzzz", &nothing), Err(NoGroup::Unknown { suggestion: None, .. })));
+        let listed = list(&nothing);
+        assert_eq!(listed.len(), DATA.len() + REGISTRIES.len());
+        assert!(listed.iter().filter(|group| group.hosts.is_empty()).count() == REGISTRIES.len());
+    }
 }

@@ -7,10 +7,10 @@ use airlock_protocol::policy::Ports;
 pub(super) struct Claims(Vec<(Ports, usize)>);
 
 impl Claims {
-    /// Gives `rule` the ports that no earlier rule has. Rules come in their order.
-    pub(super) fn claim(&mut self, ports: Ports, rule: usize) {
+    /// Gives `rule` those of its ports, which are in order, that no earlier rule has. Rules come in their order.
+    pub(super) fn claim(&mut self, ports: &[Ports], rule: usize) {
         let taken: Vec<Ports> = self.0.iter().map(|(ports, _)| *ports).collect();
-        let free = without(&[ports], &taken);
+        let free = without(ports, &taken);
         self.0.extend(free.into_iter().map(|ports| (ports, rule)));
         self.0.sort_unstable_by_key(|(ports, _)| ports.first);
     }
@@ -63,26 +63,62 @@ pub(crate) fn merged(mut ports: Vec<Ports>) -> Vec<Ports> {
 
 /// The ports of `all` that are not in `taken`.
 pub(crate) fn without(all: &[Ports], taken: &[Ports]) -> Vec<Ports> {
-    let taken = merged(taken.to_vec());
+    let mut taken = merged(taken.to_vec()).into_iter().peekable();
     let mut left = Vec::new();
     for run in merged(all.to_vec()) {
         let mut first = u32::from(run.first);
-        for gap in &taken {
-            if gap.last < run.first || gap.first > run.last {
-                continue;
-            }
-            if let (Ok(from), Some(to)) = (u16::try_from(first), gap.first.checked_sub(1))
-                && from <= to
-            {
-                left.push(Ports { first: from, last: to });
-            }
+        while taken.next_if(|gap| gap.last < run.first).is_some() {}
+        // A gap that reaches beyond this run may cut the next one too.
+        while let Some(gap) = taken.peek().copied().filter(|gap| gap.first <= run.last) {
+            keep(&mut left, first, u32::from(gap.first));
             first = u32::from(gap.last) + 1;
+            if gap.last > run.last {
+                break;
+            }
+            taken.next();
         }
-        if let Ok(from) = u16::try_from(first)
-            && from <= run.last
-        {
-            left.push(Ports { first: from, last: run.last });
-        }
+        keep(&mut left, first, u32::from(run.last) + 1);
     }
     left
+}
+
+/// Adds the ports from `first` to before `end`, if there are any.
+fn keep(left: &mut Vec<Ports>, first: u32, end: u32) {
+    if let (Ok(first), Some(Ok(last))) = (u16::try_from(first), end.checked_sub(1).map(u16::try_from))
+        && first <= last
+    {
+        left.push(Ports { first, last });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn runs() -> impl Strategy<Value = Vec<Ports>> {
+        let edge = prop_oneof![0_u16..12, Just(u16::MAX - 1), Just(u16::MAX)];
+        let run = (edge.clone(), edge).prop_map(|(a, b)| Ports { first: a.min(b), last: a.max(b) });
+        prop::collection::vec(run, 0..6)
+    }
+
+    fn holds(runs: &[Ports], port: u16) -> bool {
+        runs.iter().any(|run| run.contains(port))
+    }
+
+    fn is_normal(runs: &[Ports]) -> bool {
+        runs.windows(2).all(|pair| u32::from(pair[0].last) + 1 < u32::from(pair[1].first))
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_joined_and_taken_away_port_by_port(all in runs(), taken in runs()) {
+            let (joined, left) = (merged(all.clone()), without(&all, &taken));
+            prop_assert!(is_normal(&joined) && is_normal(&left));
+            for port in (0..14).chain([u16::MAX - 2, u16::MAX - 1, u16::MAX]) {
+                prop_assert_eq!(holds(&joined, port), holds(&all, port));
+                prop_assert_eq!(holds(&left, port), holds(&all, port) && !holds(&taken, port));
+            }
+        }
+    }
 }

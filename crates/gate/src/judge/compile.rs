@@ -138,11 +138,7 @@ impl Judge {
 
     fn add(&mut self, rule: CompiledRule) {
         for host in &rule.hosts {
-            let claim = |claims: &mut super::Claims| {
-                for ports in &rule.ports {
-                    claims.claim(*ports, rule.index);
-                }
-            };
+            let claim = |claims: &mut super::Claims| claims.claim(&rule.ports, rule.index);
             match host {
                 Pattern::Name(name) => claim(self.names.entry(name.clone()).or_default()),
                 Pattern::Under(suffix) => claim(self.under.entry(suffix.clone()).or_default()),

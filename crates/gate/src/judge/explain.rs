@@ -2,6 +2,7 @@
 
 use super::{CompiledRule, Judge, Judged, compile::verdict_word};
 use crate::{
+    address::{Special, check},
     host::{Destination, Target},
     pattern::Pattern,
 };
@@ -15,6 +16,8 @@ pub struct Explained<'a> {
     pub destination: Destination,
     /// What the rules say.
     pub judged: Judged<'a>,
+    /// What keeps an address closed although a rule would let it pass: it is special, and the rule does not open it.
+    pub closed: Option<Special>,
     /// The rules that were looked at before and did not match, in order.
     pub passed: Vec<Passed<'a>>,
 }
@@ -51,15 +54,29 @@ impl Judge {
         let looked_at = self.rules.iter().take(end);
         let passed = looked_at.map(|rule| Passed { rule, missed: missed(rule, target) }).collect();
         let destination = Destination { target: target.clone(), port: Some(port) };
-        Explained { destination, judged, passed }
+        Explained { destination, judged, closed: closed(target, judged), passed }
     }
 }
 
 impl Explained<'_> {
+    /// What happens: nothing matched, or an address that stays closed, is denied.
+    pub fn verdict(&self) -> Verdict {
+        match self.closed {
+            Some(_) => Verdict::Deny,
+            None => self.judged.verdict.unwrap_or(Verdict::Deny),
+        }
+    }
+
     /// The rules that came close: the host was right, or nearly.
     pub fn near(&self) -> impl Iterator<Item = &Passed<'_>> {
         self.passed.iter().filter(|passed| passed.missed != Missed::Host)
     }
+}
+
+/// What a name leads to is seen only when it is dialled; an address shows it at once.
+fn closed(target: &Target, judged: Judged<'_>) -> Option<Special> {
+    let (Target::Address(address), Some(rule)) = (target, judged.rule) else { return None };
+    check(*address, rule.private()).err().filter(|_| rule.verdict() != Verdict::Deny)
 }
 
 /// Why a rule that does not match does not. A rule that is about the host misses the port.
@@ -103,11 +120,21 @@ impl fmt::Display for Passed<'_> {
 
 impl fmt::Display for Explained<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.judged.rule {
-            Some(rule) => {
-                writeln!(f, "{}: {} by {}", self.destination, verdict_word(rule.verdict()), rule.words())?
+        write!(f, "{}: ", self.destination)?;
+        match (self.judged.rule, self.closed) {
+            (None, _) => writeln!(f, "deny, since no rule matches")?,
+            (Some(rule), None) => writeln!(f, "{} by {}", verdict_word(rule.verdict()), rule.words())?,
+            (Some(_), Some(kind)) if kind.is_never() => {
+                writeln!(f, "deny, since the address is {}, which no rule opens", kind.word())?;
             }
-            None => writeln!(f, "{}: deny, since no rule matches", self.destination)?,
+            (Some(rule), Some(kind)) => {
+                writeln!(
+                    f,
+                    "deny, since the address is {} and {} does not open it",
+                    kind.word(),
+                    rule.words()
+                )?;
+            }
         }
         for passed in self.near() {
             writeln!(f, "  passed over {passed}")?;

@@ -20,7 +20,8 @@ mod explain;
 
 pub(crate) use claims::merged;
 pub use compile::CompiledRule;
-pub(crate) use compile::verdict_word;
+pub(crate) use compile::{place, verdict_word};
+pub(crate) use explain::PortWords;
 pub use explain::{Explained, Missed, Passed};
 
 use crate::{

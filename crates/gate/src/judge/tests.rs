@@ -115,6 +115,16 @@ fn a_special_range_is_opened_where_it_is_named_and_not_where_it_is_merely_held()
     let judge = judge(vec![rule(Verdict::Allow, &["10.0.0.5", "0.0.0.0/0"], &WEB)]);
     let opened: Vec<String> = judge.rules()[0].private().iter().map(ToString::to_string).collect();
     assert_eq!(opened, ["10.0.0.5"]);
+    let said = |host: &str| judge.explain(&host.parse().unwrap(), 443).to_string();
+    assert_eq!(said("10.0.0.5"), "10.0.0.5:443: allow by allow 10.0.0.5 and 1 more (airlock.toml:12)\n");
+    assert_eq!(
+        said("10.0.0.6"),
+        "10.0.0.6:443: deny, since the address is private and allow 10.0.0.5 and 1 more (airlock.toml:12) does not open it\n"
+    );
+    assert_eq!(
+        said("169.254.169.254"),
+        "169.254.169.254:443: deny, since the address is link-local, which no rule opens\n"
+    );
 }
 
 #[test]
@@ -193,8 +203,6 @@ fn targets() -> impl Strategy<Value = Target> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
     #[test]
     fn the_index_decides_as_the_rules_in_order_do(rules in rules(), target in targets(), port in 0_u16..12) {
         let judge = judge(rules.clone());
@@ -239,5 +247,38 @@ proptest! {
         let again = self::judge(united.rules);
         prop_assert_eq!(told(found.verdict), told(again.connect(&target, port).verdict));
         prop_assert!(again.shadows().iter().all(Option::is_none));
+    }
+}
+
+/// `cargo test --release -p airlock-gate -- --ignored --nocapture a_decision`
+#[test]
+#[ignore = "measures; run it with --release"]
+fn a_decision_among_a_thousand_rules_takes_well_below_a_microsecond() {
+    let mut rules = Vec::new();
+    for i in 0..250_u16 {
+        rules.push(rule(Verdict::Allow, &[&format!("api{i}.example.com")], &WEB));
+        rules.push(rule(Verdict::Ask, &[&format!("*.zone{i}.example.net")], &WEB));
+        rules.push(rule(Verdict::Deny, &[&format!("*.bad{i}.example.com")], &[Ports::ALL]));
+        rules.push(rule(Verdict::Allow, &[&format!("192.0.{}.0/24", i % 250)], &[Ports::one(i + 1)]));
+    }
+    rules.push(rule(Verdict::Deny, &["*"], &[Ports::ALL]));
+    let judge = judge(rules);
+    for host in [
+        "api249.example.com",
+        "a.b.zone249.example.net",
+        "x.bad0.example.com",
+        "no.rule.test",
+        "192.0.249.9",
+        "198.51.100.1",
+    ] {
+        let target: Target = host.parse().unwrap();
+        let rounds = 200_000_u32;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            std::hint::black_box(judge.connect(std::hint::black_box(&target), 443));
+        }
+        let each = start.elapsed().as_nanos() / u128::from(rounds);
+        println!("{host}: {each} ns");
+        assert!(each < 1000, "{host}: {each} ns");
     }
 }

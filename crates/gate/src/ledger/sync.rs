@@ -182,3 +182,47 @@ impl Drop for Running<'_> {
         self.of.done.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn while_the_disk_refuses_nothing_is_added_and_it_goes_on_when_it_works_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("gone");
+        let unsynced = Unsynced::in_folder(&folder);
+        unsynced.folder_changed();
+        unsynced.wrote(&Arc::new(tempfile::tempfile().unwrap()));
+        assert!(unsynced.check().is_ok());
+
+        assert!(unsynced.sync().await.is_err());
+        assert!(unsynced.check().is_err());
+
+        std::fs::create_dir(&folder).unwrap();
+        let keeping = unsynced.keep();
+        tokio::pin!(keeping);
+        let works_again = async {
+            while unsynced.check().is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! { () = &mut keeping => unreachable!(), () = works_again => {} }
+        assert!(unsynced.is_clean());
+    }
+
+    #[tokio::test]
+    async fn a_sync_that_is_given_up_leaves_its_files_unsynced() {
+        let folder = tempfile::tempdir().unwrap();
+        let unsynced = Unsynced::in_folder(folder.path());
+        unsynced.wrote(&Arc::new(tempfile::tempfile().unwrap()));
+        {
+            let mut given_up = Box::pin(unsynced.sync());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(given_up.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(unsynced.batch.borrow().files.len(), 1);
+        unsynced.sync().await.unwrap();
+        assert!(unsynced.is_clean() && unsynced.batch.borrow().files.is_empty());
+    }
+}

@@ -3,9 +3,12 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`parse_toml`], [`parse_markdown`], [`rule_from_flag`] | read; every fault is shown with its line and column |
-//! | [`union`] | join several policies into one |
+//! | [`union`], [`diff`] | join several policies into one, tell two apart |
+//! | [`show`], [`narrow`], [`write_rule`] | write: all rules, the rules that would have sufficed, one more rule |
 
 mod check;
+mod diff;
+mod insert;
 mod markdown;
 mod ports;
 mod read;
@@ -13,11 +16,14 @@ mod rule;
 mod source;
 mod suggest;
 mod union;
+mod write;
 
+pub use diff::{Change, Diff, diff};
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;
 pub use union::union;
+pub use write::{narrow, show};
 
 use crate::groups::Discovered;
 use airlock_protocol::policy::{Rule, Verdict};
@@ -49,6 +55,16 @@ impl Reader<'_> {
     pub fn flag(&self, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
         rule::from_flag(verdict, Source::new(from, text), self.discovered)
     }
+
+    /// The text of the file `name` with `rule` in it, everything else kept. The rule then decides all it matches; where it cannot, or
+    /// an example of another rule forbids it, the error says why.
+    pub fn write_rule(&self, name: &str, text: &str, rule: &Rule) -> Result<String, BadPolicy> {
+        insert::write_rule(self, Source::new(name, text), rule)
+    }
+
+    fn rules(&self, source: Source<'_>) -> Result<Vec<rule::Read>, BadPolicy> {
+        read::reads(source, self.discovered).map(|(_, reads)| reads)
+    }
 }
 
 /// As [`Reader::toml`], where nothing is known of package clients.
@@ -65,3 +81,11 @@ pub fn parse_markdown(name: &str, text: &str) -> Result<PolicyFile, BadPolicy> {
 pub fn rule_from_flag(verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
     Reader { discovered: &Discovered::default() }.flag(verdict, text, from)
 }
+
+/// As [`Reader::write_rule`], where nothing is known of package clients.
+pub fn write_rule(name: &str, text: &str, rule: &Rule) -> Result<String, BadPolicy> {
+    Reader { discovered: &Discovered::default() }.write_rule(name, text, rule)
+}
+
+#[cfg(test)]
+mod tests;

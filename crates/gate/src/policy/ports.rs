@@ -19,3 +19,12 @@ pub(super) fn parse(text: &str) -> Result<Ports, &'static str> {
         Ports { first: parse_port(first).map_err(|_| said)?, last: parse_port(last).map_err(|_| said)? };
     if run.first > run.last { Err("the run ends before it begins") } else { Ok(run) }
 }
+
+/// Ports as an entry of `ports = […]`.
+pub(super) fn shown(ports: Ports) -> String {
+    match ports {
+        Ports::ALL => "\"*\"".to_string(),
+        Ports { first, last } if first == last => first.to_string(),
+        Ports { first, last } => format!("\"{first}-{last}\""),
+    }
+}

@@ -38,6 +38,16 @@ pub(super) type Value<'a, 'i> = &'a Spanned<DeValue<'i>>;
 
 /// Reads the text of a file.
 pub(super) fn toml(source: Source<'_>, discovered: &Discovered) -> Result<PolicyFile, BadPolicy> {
+    let (mut file, reads) = reads(source, discovered)?;
+    file.policy.rules = reads.into_iter().map(|read| read.rule).collect();
+    Ok(file)
+}
+
+/// As [`toml`], the rules apart and with their places.
+pub(super) fn reads(
+    source: Source<'_>,
+    discovered: &Discovered,
+) -> Result<(PolicyFile, Vec<rule::Read>), BadPolicy> {
     if source.text.len() > LARGEST {
         let what = format!("the file has {} bytes, and {LARGEST} are the most", source.text.len());
         return Err(
@@ -60,17 +70,17 @@ pub(super) fn toml(source: Source<'_>, discovered: &Discovered) -> Result<Policy
         };
         file.policy.audit_only = *audit_only;
     }
+    let mut reads = Vec::new();
     if let Some(value) = table.get_ref().get("rule") {
-        let mut reads = rules(source, value, &Hosts { source, known: &known })?;
+        reads = rules(source, value, &Hosts { source, known: &known })?;
         reads.sort_by_key(|read| read.at.start);
         check::whole(source, &reads)?;
-        file.policy.rules = reads.into_iter().map(|read| read.rule).collect();
     }
     let own = ["rule", "groups", "audit_only"];
     let others = table.get_ref().keys().filter(|key| !own.contains(&key.get_ref().as_ref()));
     file.others = others.map(|key| OtherKey { name: key.get_ref().to_string(), at: key.span() }).collect();
     file.others.sort_by_key(|key| key.at.start);
-    Ok(file)
+    Ok((file, reads))
 }
 
 /// A value of another type than the key has.

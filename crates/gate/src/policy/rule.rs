@@ -20,6 +20,8 @@ pub(super) struct Read {
     pub(super) rule: Rule,
     /// Its place in the text.
     pub(super) at: Range<usize>,
+    /// The place of the word `allow`, `deny` or `ask`.
+    pub(super) verdict_at: Range<usize>,
     /// What it must match, or with a `!` before it must not.
     pub(super) examples: Vec<(String, Range<usize>)>,
 }
@@ -57,6 +59,7 @@ pub(super) fn read(
     let source = hosts.source;
     refuse_keys(source, table)?;
     let (verdict, value) = verdict(source, table, at.clone())?;
+    let verdict_at = table.get_key_value(verdict_word(verdict)).map_or(at.clone(), |(key, _)| key.span());
     let listed = strings(source, value, verdict_word(verdict))?;
     let ports = match table.get("ports") {
         None => None,
@@ -87,7 +90,7 @@ pub(super) fn read(
         Some(value) => strings(source, value, "examples")?,
     };
     let examples = examples.into_iter().map(|(text, at)| (text.to_string(), at)).collect();
-    Ok(Read { rule, at, examples })
+    Ok(Read { rule, at, verdict_at, examples })
 }
 
 /// Reads `HOST[:PORTS]` of a flag, or an entry of a list that has the same form.
@@ -179,7 +182,7 @@ fn no_group(bad: BadPolicy, err: &NoGroup) -> BadPolicy {
             "`airlock policy groups` lists the groups; for a host of that name write \"{name}.\""
         )),
         NoGroup::Silent { name, setting, .. } => {
-            bad.fix(format!("make {setting}, or write [groups.{name}] with hosts = [\"…\"] in the file"))
+            bad.fix(format!("{setting}, or write [groups.{name}] with hosts = [\"…\"] in the file"))
         }
     }
 }
@@ -198,7 +201,7 @@ fn refuse_keys(source: Source<'_>, table: &DeTable<'_>) -> Result<(), BadPolicy>
             let bad = source.bad(key.span(), format!("`{name}` is not judged by this version"));
             let why = "it is about what is inside a connection, and this version judges connections only; \
                 a rule that was half obeyed would allow more than it says";
-            return Err(bad.why(why).fix(format!("remove `{name}`, or make the rule `ask`")));
+            return Err(bad.why(why).fix(format!("remove `{name}`; a rule with `ask` lets a person decide")));
         }
         if !KEYS.contains(&name) {
             return Err(unknown(source, key.span(), name, &KEYS));

@@ -4,7 +4,7 @@ use crate::judge::Judge;
 use airlock_protocol::policy::{Policy, Rule};
 
 /// All rules, those of the first policy first. A host that an earlier rule wholly covers is dropped, and so is a rule that is left
-/// without hosts. It only records if every policy that has a rule does.
+/// without hosts. It only records if every policy does.
 pub fn union(policies: Vec<Policy>) -> Policy {
     let audit_only = !policies.is_empty() && policies.iter().all(|policy| policy.audit_only);
     let rules = policies.into_iter().flat_map(|policy| policy.rules).collect();
