@@ -55,39 +55,24 @@ async fn a_denied_name_says_why_and_is_recorded_once_however_often_it_is_asked()
 #[tokio::test(start_paused = true)]
 async fn a_denied_name_is_recorded_again_when_some_seconds_have_passed() {
     let mut world = world("");
-    let mut tasks = tokio::task::JoinSet::new();
-    let local = tokio::task::LocalSet::new();
-    tasks.spawn_local_on(Rc::clone(&world.resolver).tell(), &local);
-    local
-        .run_until(async {
-            _ = world.address("evil.example.").await;
-            tokio::time::sleep(Duration::from_secs(11)).await;
-            _ = world.address("evil.example.").await;
-        })
-        .await;
+    _ = world.address("evil.example.").await;
+    tokio::time::advance(Duration::from_secs(11)).await;
+    _ = world.address("evil.example.").await;
     assert_eq!(world.recorded().len(), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_flood_of_names_is_counted_not_recorded_one_by_one() {
+#[tokio::test]
+async fn a_flood_of_names_does_not_flood_the_ledger() {
     let mut world = world("");
-    let mut tasks = tokio::task::JoinSet::new();
-    let local = tokio::task::LocalSet::new();
-    tasks.spawn_local_on(Rc::clone(&world.resolver).tell(), &local);
-    let mut lines = Vec::new();
-    local
-        .run_until(async {
-            for number in 0..1000 {
-                let code = world.address(&format!("secret{number}.evil.example.")).await;
-                assert_eq!(code, Err(ResponseCode::NXDomain));
-                lines.extend(world.recorded());
-            }
-            tokio::time::sleep(Duration::from_secs(11)).await;
-            lines.extend(world.recorded());
-        })
-        .await;
-    assert_eq!(lines.len(), 257);
-    assert_eq!(lines[256], "* * Deny no_rule x744");
+    let mut lines = 0;
+    for number in 0..3000 {
+        let name = format!("secret{number}.evil.example.");
+        let noise = format!("_x{number}.evil.example.");
+        assert_eq!(world.address(&name).await, Err(ResponseCode::NXDomain));
+        assert_eq!(world.address(&noise).await, Err(ResponseCode::NXDomain));
+        lines += world.recorded().len();
+    }
+    assert!((1000..1500).contains(&lines), "{lines} of 6000");
 }
 
 #[tokio::test]
