@@ -1,15 +1,17 @@
 //! Whether an address is this host's own, as the kernel's routes say.
 //!
 //! Every address of every interface is in the kernel's local table, and so is whatever else it would deliver to this host
-//! (`ip route add local 203.0.113.0/24 dev lo`). One question by netlink (rtnetlink(7), `RTM_GETROUTE`) is answered
-//! before the call returns and needs no right, so nothing is remembered and nothing can be out of date.
+//! (`ip route add local 203.0.113.0/24 dev lo`). A question by netlink (rtnetlink(7), `RTM_GETROUTE`) needs no right and is
+//! answered before the call returns. Answers are kept for a second.
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Length of `nlmsghdr`, and where the kind of a route stands behind it in `rtmsg`.
 const HEAD: usize = 16;
@@ -28,11 +30,16 @@ const RTN_UNICAST: u8 = 1;
 /// An answer has some attributes behind the route, a few hundred bytes.
 const LONGEST: usize = 8192;
 
+/// How long an answer is kept, and how many are.
+const KEPT: Duration = Duration::from_secs(1);
+const MOST_KEPT: usize = 64;
+
 /// Asks the kernel where packets would go.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     socket: OnceCell<OwnedFd>,
     asked: Cell<u32>,
+    kept: RefCell<HashMap<IpAddr, (Route, Instant)>>,
 }
 
 /// Where packets to an address would go.
@@ -49,13 +56,23 @@ pub(super) enum Route {
 impl Routes {
     /// Where packets to `address` would go.
     pub(super) fn to(&self, address: IpAddr) -> io::Result<Route> {
-        let socket = match self.socket.get() {
-            Some(socket) => socket,
-            None => {
-                let opened = open()?;
-                self.socket.get_or_init(|| opened)
-            }
-        };
+        let now = Instant::now();
+        if let Some((route, until)) = self.kept.borrow().get(&address)
+            && *until > now
+        {
+            return Ok(*route);
+        }
+        let route = self.ask(address)?;
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(address, (route, now + KEPT));
+        Ok(route)
+    }
+
+    fn ask(&self, address: IpAddr) -> io::Result<Route> {
+        let socket = self.socket()?;
         let number = self.asked.get().wrapping_add(1);
         self.asked.set(number);
         sendto(socket, &question(address, number), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -67,6 +84,14 @@ impl Routes {
                 return Ok(route);
             }
         }
+    }
+
+    fn socket(&self) -> io::Result<&OwnedFd> {
+        if let Some(socket) = self.socket.get() {
+            return Ok(socket);
+        }
+        let opened = open()?;
+        Ok(self.socket.get_or_init(|| opened))
     }
 }
 
@@ -137,6 +162,15 @@ mod tests {
         for address in ["127.0.0.1", "127.9.9.9"] {
             assert_eq!(routes.to(address.parse().unwrap()).unwrap(), Route::Here, "{address}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let routes = Routes::default();
+        for last in 0..=255 {
+            routes.to(IpAddr::from([127, 0, 0, last])).unwrap();
+        }
+        assert!(routes.kept.borrow().len() <= MOST_KEPT);
     }
 
     #[test]

@@ -1,65 +1,43 @@
-//! Denied names that were asked for a moment ago, so that a program which asks again and again fills no ledger.
+//! Denied names that were asked for a moment ago, so that a program which asks again and again makes one record.
+//! (Many different names are the gate's to count.)
 
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a denied name is not recorded again.
-pub(super) const WINDOW: Duration = Duration::from_secs(10);
-/// Denied names that are recorded one by one in that time.
-const MOST: usize = 256;
+const WINDOW: Duration = Duration::from_secs(10);
+/// Names that are remembered.
+const MOST: usize = 1024;
 
 /// The denied names of the last moments.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    since: Option<Instant>,
-    names: HashMap<String, String>,
-    others: u64,
-}
-
-/// What is to be done about a denied name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Again {
-    /// It is to be recorded.
-    No,
-    /// It was recorded, for this reason.
-    Yes(String),
-    /// There are too many; it was counted.
-    Flood,
+    names: HashMap<String, (String, Instant)>,
 }
 
 impl Heard {
-    /// Whether a denied name was recorded a moment ago.
-    pub(super) fn again(&mut self, name: &str) -> Again {
-        if let Some(why) = self.names.get(name) {
-            return Again::Yes(why.clone());
-        }
-        if self.names.len() >= MOST {
-            self.others = self.others.saturating_add(1);
-            return Again::Flood;
-        }
-        Again::No
+    /// Why a name was denied, if that was recorded a moment ago.
+    pub(super) fn again(&self, name: &str) -> Option<String> {
+        let (why, until) = self.names.get(name)?;
+        (*until > Instant::now()).then(|| why.clone())
     }
 
     /// A name was recorded as denied.
     pub(super) fn note(&mut self, name: &str, why: &str) {
-        self.since.get_or_insert_with(Instant::now);
-        self.names.insert(name.to_owned(), why.to_owned());
+        let now = Instant::now();
+        if self.names.len() >= MOST {
+            self.names.retain(|_, (_, until)| *until > now);
+        }
+        if self.names.len() >= MOST {
+            self.names.clear();
+        }
+        self.names.insert(name.to_owned(), (why.to_owned(), now + WINDOW));
     }
 
     /// Other rules: what was denied may be allowed now.
     pub(super) fn forget(&mut self) {
         self.names.clear();
-    }
-
-    /// When all this is forgotten; none where there is nothing.
-    pub(super) fn closes_at(&self) -> Option<Instant> {
-        self.since.map(|since| since + WINDOW)
-    }
-
-    /// Forgets everything; tells how many names were counted but not recorded.
-    pub(super) fn close(&mut self) -> u64 {
-        std::mem::take(self).others
     }
 }
 
@@ -67,26 +45,22 @@ impl Heard {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_denied_name_is_recorded_once_in_a_window() {
         let mut heard = Heard::default();
-        assert_eq!(heard.again("a.example"), Again::No);
+        assert_eq!(heard.again("a.example"), None);
         heard.note("a.example", "no rule");
-        assert_eq!(heard.again("a.example"), Again::Yes("no rule".to_owned()));
-        assert_eq!(heard.close(), 0);
-        assert_eq!(heard.again("a.example"), Again::No);
+        assert_eq!(heard.again("a.example"), Some("no rule".to_owned()));
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(heard.again("a.example"), None);
     }
 
     #[tokio::test]
-    async fn a_flood_of_names_is_counted() {
+    async fn what_is_remembered_is_bounded() {
         let mut heard = Heard::default();
-        for number in 0..1000 {
-            let name = format!("n{number}.example");
-            if heard.again(&name) == Again::No {
-                heard.note(&name, "no rule");
-            }
+        for number in 0..5000 {
+            heard.note(&format!("n{number}.example"), "no rule");
         }
-        assert_eq!(heard.names.len(), MOST);
-        assert_eq!(heard.close(), 1000 - 256);
+        assert!(heard.names.len() <= MOST);
     }
 }

@@ -4,7 +4,7 @@
 //! through before the answer goes out. Any other name is "no such name", with the reason for clients that can hear it.
 //!
 //! In the ledger stand an allowed name when it is first asked for, and a denied one at most once in ten seconds, however
-//! often a program asks; a flood of different names is counted.
+//! often a program asks.
 
 mod heard;
 mod serve;
@@ -17,16 +17,13 @@ use airlock_gate::host::HostName;
 use airlock_gate::judge::Judge;
 use airlock_gate::{Crossing, Gate, Reason};
 use airlock_protocol::policy::Ports;
-use heard::{Again, Heard};
+use heard::Heard;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
-use tokio::sync::Notify;
 
-/// Told to a program that asks for more different names than are recorded.
-const FLOOD: &str = "too many different names were asked for within a few seconds";
 /// Told for `intranet` where only a wildcard would match it.
 const BARE: &str = "a name of one label is answered only where a rule names it in full";
 
@@ -55,7 +52,6 @@ pub struct Resolver {
     opener: Rc<dyn Opener>,
     itself: Itself,
     state: RefCell<State>,
-    denied: Notify,
 }
 
 #[derive(Default)]
@@ -76,7 +72,7 @@ impl Resolver {
         itself: Itself,
     ) -> Resolver {
         let itself = Itself { hostname: itself.hostname.to_ascii_lowercase(), ..itself };
-        Resolver { gate, names, opener, itself, state: RefCell::default(), denied: Notify::new() }
+        Resolver { gate, names, opener, itself, state: RefCell::default() }
     }
 
     /// Answers one message; nothing where silence is the right answer.
@@ -85,22 +81,6 @@ impl Resolver {
             Ok(query) => Some(query.reply(&self.look(&query).await)).filter(|reply| !reply.is_empty()),
             Err(Unanswered::Reply(reply)) => Some(reply),
             Err(Unanswered::Silence) => None,
-        }
-    }
-
-    /// Tells what was only counted, when its time has come. Runs until dropped; sleeps while nothing is denied.
-    pub(crate) async fn tell(self: Rc<Self>) {
-        loop {
-            let closes_at = self.state.borrow().heard.closes_at();
-            let Some(at) = closes_at else {
-                self.denied.notified().await;
-                continue;
-            };
-            tokio::time::sleep_until(at).await;
-            let others = self.state.borrow_mut().heard.close();
-            if others > 0 {
-                self.gate.refuse_names(others);
-            }
         }
     }
 
@@ -210,19 +190,14 @@ impl Resolver {
         self.note(&name, why.to_owned())
     }
 
-    /// The answer for a name that was denied a moment ago, or for one too many.
+    /// The answer for a name whose denial was recorded a moment ago.
     fn again(&self, name: &str) -> Option<Answer> {
-        match self.state.borrow_mut().heard.again(name) {
-            Again::No => None,
-            Again::Yes(why) => Some(Answer::Denied(why)),
-            Again::Flood => Some(Answer::Denied(FLOOD.to_owned())),
-        }
+        self.state.borrow().heard.again(name).map(Answer::Denied)
     }
 
     /// A denial was recorded.
     fn note(&self, name: &str, why: String) -> Answer {
         self.state.borrow_mut().heard.note(name, &why);
-        self.denied.notify_one();
         Answer::Denied(why)
     }
 

@@ -38,7 +38,6 @@ pub fn serve(
         listener.set_nonblocking(true)?;
         tasks.spawn_local(streams(TcpListener::from_std(listener)?, Rc::clone(resolver)));
     }
-    tasks.spawn_local(Rc::clone(resolver).tell());
     Ok(())
 }
 
