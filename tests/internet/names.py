@@ -1,7 +1,7 @@
 """The only name server there is: knows every name, and lies where its name says so.
 
 An address in a name is the answer: `x.a-10-20-0-5.ip.test` is 10.20.0.5, `x.a-1-2-3-4.a-5-6-7-8.ip.test` both,
-`h-` and 32 hex digits an IPv6 address. The label before `.test` chooses a behaviour (`answers`).
+`h-` and 32 hex digits an IPv6 address; `x.a-10-20-0-5.rebind.test` is so from the second question on. The label before `.test` chooses a behaviour (`answers`).
 """
 
 import asyncio
@@ -60,9 +60,9 @@ def answers(name, kind):
         return 0, [(CNAME, "web.test"), *addresses(PLACES["web"], kind)]
     if zone == "aliasprivate":
         return 0, [(CNAME, "x.a-10-20-0-5.ip.test"), *addresses(["10.20.0.5"], kind)]
-    if zone == "rebind":  # the first answer is harmless
+    if zone == "rebind":  # the first answer is harmless, later ones are as spelled
         turn = turns.setdefault((name, kind), itertools.count())
-        return 0, addresses(["93.184.216.34"] if next(turn) == 0 else ["127.0.0.1", "10.20.0.5"], kind)
+        return 0, addresses([places.WEB_V4] if next(turn) == 0 else spelled(labels), kind)
     if zone == "huge":
         return 0, addresses([f"93.184.{n >> 8}.{n & 255}" for n in range(2000)] + ["10.20.0.5"], kind)
     if zone == "garbage":

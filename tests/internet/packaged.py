@@ -1,7 +1,6 @@
 """Servers from packages: sshd, PostgreSQL, and the far ends of tunnels. They end with this process's PID namespace."""
 
 import asyncio
-import os
 import pathlib
 import shutil
 
@@ -91,12 +90,11 @@ async def database(folder):
 
 
 async def tunnels(folder):
-    """dns2tcp behind the name server, to reach the SSH server; ptunnel for ICMP."""
+    """dns2tcp behind the name server, to reach the server that gives everything back; ptunnel for ICMP."""
     config = folder / "dns2tcpd.conf"
     config.write_text(f"listen = {places.TUNNEL}\nport = 53\nuser = nobody\nchroot = {folder}/empty\ndomain = tunnel.test\n"
                       f"resources = echo:{places.HOSTILE}:7000\n")
     (folder / "empty").mkdir()
     null = asyncio.subprocess.DEVNULL
     await asyncio.create_subprocess_exec("dns2tcpd", "-F", "-f", str(config), stdout=null, stderr=null)
-    if os.path.exists("/usr/sbin/ptunnel"):
-        await asyncio.create_subprocess_exec("ptunnel", "-c", "any0", stdout=null, stderr=null)
+    await asyncio.create_subprocess_exec("ptunnel", stdout=null, stderr=null)

@@ -41,6 +41,7 @@ const CONTROL: &str = "185.199.7.1:8001";
 pub struct Internet {
     folder: PathBuf,
     mark: String,
+    number: u32,
 }
 
 /// The virtual internet, or nothing where there is none: the test is skipped then, return.
@@ -50,8 +51,8 @@ pub fn internet() -> Option<Internet> {
         skip("not inside the virtual internet (cargo xtask test)");
         return None;
     };
-    let mark = format!("m{}x{}x", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    Some(Internet { folder: folder.into(), mark })
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    Some(Internet { folder: folder.into(), mark: format!("m{}x{number}x", process::id()), number })
 }
 
 impl Internet {
@@ -70,6 +71,21 @@ impl Internet {
         let labels: Vec<String> =
             addresses.iter().map(|address| format!("a-{}", address.replace('.', "-"))).collect();
         format!("{}.{}.ip.test", self.mark, labels.join("."))
+    }
+
+    /// A public address that is this test's own: nobody is there, but what is sent there is seen (`packets`).
+    pub fn nowhere(&self) -> String {
+        self.own_address(52)
+    }
+
+    /// The same in a private network.
+    pub fn nowhere_private(&self) -> String {
+        self.own_address(10)
+    }
+
+    fn own_address(&self, first: u8) -> String {
+        let pid = process::id();
+        format!("{first}.{}.{}.{}", 100 + (pid >> 8) % 100, pid & 255, 1 + self.number % 250)
     }
 
     /// What clients need: `ca.pem`, `ssh_client`, `known_hosts`.
@@ -97,9 +113,9 @@ impl Internet {
         ask(&format!("/hits?with={with}"))
     }
 
-    /// Datagrams and attempts to connect that arrived and have this text in them, for example `"to": "10.20.0.5"`.
-    pub fn packets(&self, with: &str) -> Vec<Value> {
-        ask(&format!("/packets?with={}", with.replace(' ', "%20").replace('"', "%22")))
+    /// Datagrams and attempts to connect that arrived for this address.
+    pub fn packets_to(&self, address: &str) -> Vec<Value> {
+        ask("/packets?with=").into_iter().filter(|packet| packet["to"] == address).collect()
     }
 }
 

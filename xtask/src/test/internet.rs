@@ -26,9 +26,9 @@ const NAMESERVER: &str = "93.184.216.53";
 
 /// The virtual internet while it is up. Its processes end when it is dropped, and by themselves when this process does.
 pub(crate) struct Internet {
+    servers: Side,
     host: Side,
     folder: PathBuf,
-    servers: Side,
 }
 
 /// A process that holds a namespace and ends with its stdin.
@@ -54,9 +54,9 @@ impl Internet {
         host.tell("here")?;
         host.wait_for("here")?;
 
-        let mut internet = Internet { host, folder, servers };
+        let mut internet = Internet { servers, host, folder };
         internet.plug()?;
-        internet.name_server()?;
+        internet.name_server(&scratch.folder("etc")?)?;
         internet.servers.tell("plugged")?;
         internet.servers.wait_for("ready")?;
         Ok(internet)
@@ -106,11 +106,15 @@ impl Internet {
         self.ip(&format!("-6 route add default via {v6} dev {near}"))
     }
 
-    fn name_server(&self) -> Result<()> {
-        let file = self.folder.join("resolv.conf");
+    /// Where names are asked for. The tests get a whole `/etc` of their own for it: the root of an ordinary user's sandbox
+    /// is another one where something is mounted below `/etc`.
+    fn name_server(&self, etc: &Path) -> Result<()> {
+        succeed(Command::new("cp").args(["--archive", "--no-target-directory", "/etc"]).arg(etc))?;
+        let file = etc.join("resolv.conf");
+        fs::remove_file(&file).with_context(|| format!("could not remove {}", file.display()))?;
         let text = format!("nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n");
         fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))?;
-        succeed(self.enter().args(["mount", "--bind"]).arg(&file).arg("/etc/resolv.conf"))
+        succeed(self.enter().args(["mount", "--bind"]).arg(etc).arg("/etc"))
     }
 }
 

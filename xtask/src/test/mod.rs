@@ -7,6 +7,7 @@
 //! As root everything runs inside a virtual internet; `AIRLOCK_TEST_INTERNET` says where its files are. Nothing the tests
 //! send leaves this machine, and what they need is downloaded and built before.
 
+mod clients;
 mod internet;
 mod suites;
 pub(crate) mod users;
@@ -16,12 +17,12 @@ use crate::{
     workspace::{cargo, executables, succeed},
 };
 use anyhow::{Context as _, Result, bail};
+use internet::Internet;
 use std::{
     env,
     path::PathBuf,
     process::{Command, Stdio},
 };
-use internet::Internet;
 use suites::{Outcome, run_and_note};
 use users::{SINGLE, User, WITH_RANGES};
 
@@ -97,8 +98,12 @@ fn internet(scratch: &Scratch) -> Result<Option<Internet>> {
     if !system::is_root() {
         return Ok(None);
     }
+    // The tests see a copy of the list of users.
+    users::ensure(&SINGLE)?;
     let user = users::ensure(&WITH_RANGES)?;
-    Internet::start(scratch, user.name).map(Some)
+    let internet = Internet::start(scratch, user.name)?;
+    clients::provide(internet.folder())?;
+    Ok(Some(internet))
 }
 
 /// `cargo xtask internet COMMAND…`: runs a command where the tests run, for whoever writes one.
