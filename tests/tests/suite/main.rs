@@ -12,6 +12,7 @@ mod attacks_descriptors;
 mod attacks_files;
 mod attacks_kernel;
 mod attacks_net;
+mod attacks_net_names;
 mod attacks_net_tunnels;
 mod attacks_restart;
 mod churn;

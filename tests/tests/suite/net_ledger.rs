@@ -146,7 +146,7 @@ fn a_ledger_that_cannot_be_written_closes_the_wall() {
     }
     let name = net.internet.name("web");
     // A world on a small disk of its own.
-    let place = tempfile_dir(&net);
+    let place = net.world.aside("small");
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&place).status();
     assert!(mounted.expect("mount runs").success());
     let _unmount = Unmount(place.clone());
@@ -169,6 +169,35 @@ fn a_ledger_that_cannot_be_written_closes_the_wall() {
     eventually("the wall to open again", || (reach() == "done\n").then_some(()));
     world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
     world.clear();
+}
+
+#[test]
+fn a_flood_of_denials_rotates_the_ledger_and_the_chain_holds() {
+    let Some(net) = net() else { return };
+    let sandbox = net.waiting(&[]);
+    let folder = ledger_file(&net.world, &sandbox).parent().unwrap().to_owned();
+    let files = || {
+        let entries = fs::read_dir(&folder).unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("ledger")).count()
+    };
+
+    // Answers are waited for: a question that is lost in a queue is on no record.
+    let probe = r#"
+tail = [b"x" * 60] * 3 + [b"evil", b"test"]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(20)
+    s.connect((nameserver(), 53))
+    for first in range(0, 32000, 32):
+        for n in range(first, first + 32):
+            s.send(asked([b"n%d" % n] + tail))
+        for n in range(first, first + 32):
+            s.recv(65535)
+say("asked")
+"#;
+    assert_eq!(net.inside_running(&sandbox, probe), "asked\n");
+
+    assert!(files() > 1, "{} files", files());
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
 }
 
 #[test]
@@ -197,10 +226,6 @@ fn recorded(net: &Net, name: &str) -> String {
 
 fn ledger_file(world: &World, sandbox: &str) -> PathBuf {
     world.home().join("sandboxes").join(sandbox).join("ledger.jsonl")
-}
-
-fn tempfile_dir(net: &Net) -> PathBuf {
-    net.world.aside("small")
 }
 
 /// Unmounts when dropped.

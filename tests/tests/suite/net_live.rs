@@ -179,6 +179,68 @@ say("result", reach("{name}", wait=50))
 }
 
 #[test]
+fn the_person_at_the_terminal_answers_with_a_key_that_the_program_never_sees() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let probe = format!(
+        r#"
+say("result", reach("{name}", wait=50))
+import fcntl
+fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK)
+say("keys", outcome(lambda: os.read(0, 100)))
+"#
+    );
+
+    let mut terminal = net.world.on_terminal(["run", "--ask", &name, "--", "python3", "-c", &whole(&probe)]);
+    let screen = terminal.wait_for("\x1b[6n");
+    assert!(screen.contains(&name) && !screen.contains("result"), "{screen}");
+    // The terminal says where its cursor is, as it was asked; then a key counts after a moment of silence.
+    let place = screen.rsplit("\x1b[6n").nth(1).and_then(|before| before.rsplit("\x1b[").next()).unwrap();
+    terminal.type_keys(&format!("\x1b[{}R", place.trim_end_matches('H')));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    terminal.type_keys("y");
+
+    let screen = terminal.wait_for("keys ");
+    assert!(screen.contains("result done") && screen.contains("keys EAGAIN"), "{screen}");
+    assert_eq!(terminal.wait(), 0);
+}
+
+#[test]
+fn an_answer_for_always_is_written_down_and_holds_in_the_next_sandbox() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let probe = format!("say(reach('{name}', wait=50))");
+    let file = net.world.aside("rules").join("always.toml");
+    let sandbox = net.waiting(&["--ask", &name]);
+    let asking = net.world.airlock(["exec", &sandbox, "python3", "-c", &whole(&probe)]).start();
+
+    let question = pending(&net);
+    let id = question["id"].as_str().unwrap();
+    net.world.airlock(["approve", id, "--always", "--file", file.to_str().unwrap()]).run().succeeded();
+
+    assert_eq!(asking.wait().succeeded(), "done\n");
+    assert!(fs::read_to_string(&file).unwrap().contains(&name));
+    assert_eq!(net.inside(&["--policy", file.to_str().unwrap()], &probe), "done\n");
+}
+
+#[test]
+fn rules_that_change_under_traffic_never_let_through_what_they_deny() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = net.waiting(&["--allow", &name]);
+    let reach = format!(r#"say(set(reach("{name}") for _ in range(20)) & {{"done"}})"#);
+
+    for _ in 0..5 {
+        net.world.airlock(["deny", &sandbox, &name]).run().succeeded();
+        assert_eq!(net.inside_running(&sandbox, &reach), "set()\n");
+        net.world.airlock(["allow", &sandbox, &name]).run().succeeded();
+        assert_eq!(net.inside_running(&sandbox, &reach), "{'done'}\n");
+    }
+    let changes = net.ledger(&sandbox).into_iter().filter(|record| record["kind"] == "policy").count();
+    assert!(changes >= 10, "{changes}");
+}
+
+#[test]
 fn a_run_that_only_records_denies_nothing_and_says_what_it_would_have() {
     let Some(net) = net() else { return };
     let (allowed, other) = (net.internet.name("web"), net.internet.name("v4"));
