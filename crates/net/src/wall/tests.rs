@@ -416,7 +416,7 @@ fn a_published_port_leads_inside_and_is_recorded() {
         let mut tasks = JoinSet::new();
         let connect = move |inside: u16| async move {
             assert_eq!(inside, 80);
-            tokio::net::TcpStream::connect(("127.0.0.1", port)).await?.into_std()
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await
         };
         tasks.spawn_local(published.serve(Rc::clone(&world.wall), connect));
 
