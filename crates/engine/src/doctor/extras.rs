@@ -27,27 +27,6 @@ pub(super) fn landlock(facts: &Facts) -> Finding {
     }
 }
 
-pub(super) fn nftables(facts: &Facts) -> Finding {
-    let name = "nftables";
-    match facts.trial.answer(Try::Nftables).no() {
-        None => later(facts, Try::Nftables, Finding::ok(name, "rules can be put into a network namespace")),
-        Some(no) => Finding::degraded(
-            name,
-            format!(
-                "rules cannot be put into a network namespace, so nothing can be allowed out: {}",
-                no.said
-            ),
-        )
-        .fixed_by(Fix::root(vec![Step::run([
-            "modprobe",
-            "-a",
-            "nf_tables",
-            "nft_chain_nat",
-            "nft_redir",
-        ])])),
-    }
-}
-
 pub(super) fn fuse(facts: &Facts) -> Finding {
     let works = "mounts served by a program work";
     device(facts, "fuse", ("/dev/fuse", works), &facts.devices.fuse, None)
