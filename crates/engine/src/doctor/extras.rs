@@ -1,10 +1,7 @@
 //! What a sandbox is better with but runs without, and what a person should know about this host.
 
-use super::{Facts, Finding, Fix, Step, walls::later};
-use airlock_linux::{
-    fence::Applied,
-    probe::{Answer, trial::Step as Try},
-};
+use super::{Facts, Finding, Fix, Step};
+use airlock_linux::{fence::Applied, probe::Answer};
 
 /// From here on landlock also holds signals and abstract sockets.
 const WHOLE_LANDLOCK: u32 = 6;
