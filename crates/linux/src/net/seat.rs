@@ -89,6 +89,7 @@ pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
 pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
     let rules = netlink::socket(netlink::Protocol::Netfilter).during("open a netlink socket for rules")?;
     wall::transaction().commit(rules.as_fd())?;
+    settings::shorten_memory();
     let refusals = refusals::listen()?;
     let mut seat = Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals };
     for address in sockets::loopback(families) {
@@ -98,16 +99,6 @@ pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
         seat.dns_tcp.push(sockets.dns_tcp);
     }
     Ok(seat)
-}
-
-impl From<Error> for io::Error {
-    /// With the kernel's own number, where there is one.
-    fn from(err: Error) -> io::Error {
-        match err {
-            Error::Step { source, .. } if source.raw_os_error().is_some() => source,
-            other => io::Error::other(other),
-        }
-    }
 }
 
 impl Seat {

@@ -19,7 +19,15 @@ pub(super) fn write(groups: &RangeInclusive<u32>) -> Result<(), Error> {
     set("ip_local_reserved_ports", &format!("{LISTENER_PORT},{RESOLVER_PORT}"))
         .during("reserve the ports of the wall")?;
     // What the host uses between machines (BBR) halves the speed inside one. Every kernel has reno.
-    set("tcp_congestion_control", "reno").during("set the congestion control")
+    set("tcp_congestion_control", "reno").during("set the congestion control")?;
+    // Otherwise some ten thousand short connections to one name use up the ports for a minute.
+    set("tcp_tw_reuse", "1").during("let ports be used again")
+}
+
+/// Has ended connections forgotten soon: on `lo` nothing comes late. Not part of the wall, so it may fail, as it does
+/// where the kernel shows these settings to nobody.
+pub(super) fn shorten_memory() {
+    let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "10");
 }
 
 fn allow_ping(groups: &RangeInclusive<u32>, set: impl Fn(&str, &str) -> io::Result<()>) -> io::Result<()> {

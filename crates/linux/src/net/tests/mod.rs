@@ -4,6 +4,7 @@
 mod floods;
 mod opened;
 mod own;
+mod proof;
 mod questions;
 mod refused;
 
