@@ -3,16 +3,17 @@
 //! Not through the C library: a static program has no NSS, and a name that a sandbox chose is never handed to
 //! `getaddrinfo`. Names are absolute; search lists and `ndots` do not apply. The host's `/etc/hosts` comes first, then its
 //! name servers in order: the next is asked only where one is silent or fails, never because it says that there is no
-//! such name. A server with a scope (`fe80::1%eth0`) is passed over.
+//! such name. One that was silent is asked last for a while. A server with a scope (`fe80::1%eth0`) is passed over.
 
 use super::files;
 use airlock_gate::host::HostName;
 use hickory_proto::rr::{Name, RData, RecordType};
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::lookup::Lookup as Answer;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::{Resolver, TokioResolver};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +37,8 @@ const HOSTS: Duration = Duration::from_secs(5);
 /// How long one server is waited for, and how often the whole list is gone through.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
+/// How long a server that was silent is asked last.
+const SULK: Duration = Duration::from_secs(30);
 /// How long the addresses of the other family are waited for once there are some (RFC 8305, section 3).
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
 /// Longest file that is read.
@@ -75,12 +78,19 @@ pub enum Fault {
     Failed(String),
 }
 
-type Servers = Rc<[TokioResolver]>;
+type Servers = Rc<[Server]>;
 type Outcome = Result<Rc<[IpAddr]>, Fault>;
 /// One question on its way; whoever asks the same meanwhile waits for it too.
 type Flight = Rc<OnceCell<Outcome>>;
 /// What tells that a file has changed: time, size, inode.
 type Stamp = Option<(i64, i64, u64, u64)>;
+
+/// One name server.
+pub(super) struct Server {
+    client: TokioResolver,
+    /// It was silent, and is asked last until then.
+    silent_until: Cell<Option<Instant>>,
+}
 
 struct Kept {
     addresses: Rc<[IpAddr]>,
@@ -153,7 +163,7 @@ impl Lookup {
             [] => files::servers(&read(&self.source.resolv_conf)),
             given => given.to_vec(),
         };
-        let servers: Servers = addresses.into_iter().filter_map(client).collect();
+        let servers: Servers = addresses.into_iter().filter_map(Server::new).collect();
         self.servers.replace(Some((stamp, Rc::clone(&servers))));
         servers
     }
@@ -194,47 +204,64 @@ impl Drop for Boarded<'_> {
     }
 }
 
-/// A client of one name server: UDP, and TCP where an answer is truncated. It keeps nothing and reads no file.
-fn client(server: SocketAddr) -> Option<TokioResolver> {
-    let at = |mut connection: ConnectionConfig| {
-        connection.port = server.port();
-        connection
-    };
-    let connections = vec![at(ConnectionConfig::udp()), at(ConnectionConfig::tcp())];
-    let config =
-        ResolverConfig::from_name_servers(vec![NameServerConfig::new(server.ip(), true, connections)]);
-    let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
-    let options = builder.options_mut();
-    options.timeout = PATIENCE;
-    options.attempts = 0;
-    options.cache_size = 0;
-    options.use_hosts_file = ResolveHosts::Never;
-    options.num_concurrent_reqs = 1;
-    builder.build().ok()
+impl Server {
+    /// A client of one name server: UDP, and TCP where an answer is truncated. It keeps nothing and reads no file.
+    fn new(address: SocketAddr) -> Option<Server> {
+        let at = |mut connection: ConnectionConfig| {
+            connection.port = address.port();
+            connection
+        };
+        let connections = vec![at(ConnectionConfig::udp()), at(ConnectionConfig::tcp())];
+        let server = NameServerConfig::new(address.ip(), true, connections);
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let options = builder.options_mut();
+        options.timeout = PATIENCE;
+        options.attempts = 0;
+        options.cache_size = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        options.num_concurrent_reqs = 1;
+        Some(Server { client: builder.build().ok()?, silent_until: Cell::new(None) })
+    }
+
+    /// Asks once; none where it is silent.
+    async fn ask(&self, name: &Name, kind: RecordType) -> Option<Result<Answer, NetError>> {
+        let answer = match timeout(PATIENCE, self.client.lookup(name.clone(), kind)).await {
+            Ok(Err(NetError::Timeout)) | Err(_) => None,
+            Ok(answer) => Some(answer),
+        };
+        let silent_until = if answer.is_none() { Instant::now().checked_add(SULK) } else { None };
+        self.silent_until.set(silent_until);
+        answer
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent_until.get().is_some_and(|until| until > Instant::now())
+    }
 }
 
 /// Asks the servers in order for one family.
-async fn family(servers: &[TokioResolver], name: &Name, kind: RecordType) -> Result<Found, Fault> {
+async fn family(servers: &[Server], name: &Name, kind: RecordType) -> Result<Found, Fault> {
     let mut fault = Fault::Silent;
-    for server in std::iter::repeat_n(servers, ROUNDS).flatten() {
-        match timeout(PATIENCE, server.lookup(name.clone(), kind)).await {
-            Ok(Ok(answer)) => {
-                let lasts = answer.valid_until().saturating_duration_since(Instant::now());
-                let addresses = answer.answers().iter().filter_map(|record| address(&record.data));
-                let addresses: Vec<_> = addresses.take(MOST_ADDRESSES).collect();
-                return if addresses.is_empty() {
-                    Err(Fault::NoAddress)
-                } else {
-                    Ok(Found { addresses, lasts })
-                };
-            }
-            Ok(Err(error)) if error.is_nx_domain() => return Err(Fault::NoSuchName),
-            Ok(Err(NetError::Dns(DnsError::NoRecordsFound(_)))) => return Err(Fault::NoAddress),
-            Ok(Err(NetError::Timeout)) | Err(_) => {}
-            Ok(Err(error)) => fault = Fault::Failed(error.to_string()),
+    let (silent, awake): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_silent());
+    let order: Vec<&Server> = awake.into_iter().chain(silent).collect();
+    for server in std::iter::repeat_n(order, ROUNDS).flatten() {
+        match server.ask(name, kind).await {
+            Some(Ok(answer)) => return found(&answer),
+            Some(Err(error)) if error.is_nx_domain() => return Err(Fault::NoSuchName),
+            Some(Err(NetError::Dns(DnsError::NoRecordsFound(_)))) => return Err(Fault::NoAddress),
+            Some(Err(error)) => fault = Fault::Failed(error.to_string()),
+            None => {}
         }
     }
     Err(fault)
+}
+
+fn found(answer: &Answer) -> Result<Found, Fault> {
+    let lasts = answer.valid_until().saturating_duration_since(Instant::now());
+    let addresses = answer.answers().iter().filter_map(|record| address(&record.data));
+    let addresses: Vec<_> = addresses.take(MOST_ADDRESSES).collect();
+    if addresses.is_empty() { Err(Fault::NoAddress) } else { Ok(Found { addresses, lasts }) }
 }
 
 fn address(record: &RData) -> Option<IpAddr> {

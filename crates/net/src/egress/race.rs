@@ -105,7 +105,7 @@ mod tests {
 
         assert_eq!((reached, stream.peer_addr().unwrap()), (address, address));
         assert!(stream.nodelay().unwrap());
-        assert!(began.elapsed() < STAGGER);
+        assert!(began.elapsed() < 2 * STAGGER, "neither refusal was waited for");
     }
 
     #[tokio::test]

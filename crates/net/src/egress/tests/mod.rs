@@ -1,4 +1,5 @@
 mod addresses;
+mod permits;
 mod proxies;
 mod resolving;
 mod server;

@@ -57,6 +57,21 @@ async fn the_next_server_is_asked_where_one_is_dead_or_fails() {
     assert_eq!(found.to_vec(), parsed(&["192.0.2.1"]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_costs_its_time_once() {
+    let silent = NameServer::start(&[("a.example", Says::Silence), ("b.example", Says::Silence)]).await;
+    let good = [("a.example", addresses(&["192.0.2.1"])), ("b.example", addresses(&["192.0.2.2"]))];
+    let good = NameServer::start(&good).await;
+    let egress = egress(&[silent.address, good.address], &[]);
+
+    egress.lookup.addresses(&"a.example".parse().unwrap()).await.unwrap();
+    let asked = silent.questions("");
+    egress.lookup.addresses(&"b.example".parse().unwrap()).await.unwrap();
+
+    assert!(asked > 0);
+    assert_eq!(silent.questions(""), asked, "the second name does not wait for it");
+}
+
 #[tokio::test]
 async fn the_next_server_is_not_asked_about_a_name_that_the_first_does_not_know() {
     let first = NameServer::start(&[]).await;
