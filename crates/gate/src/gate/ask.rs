@@ -63,18 +63,16 @@ impl Gate {
         if self.policy.borrow().audit_only {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
-        if self.is_told(Sort::Denied) {
-            self.record_or_owe(Entry::Decision {
-                crossing: crossing.record(),
-                verdict: Verdict::Deny,
-                audit_only: false,
-                rule: ruling.rule.clone(),
-                reason: Some(reason.word().to_owned()),
-                detail: detail.clone(),
-                flow: None,
-                times: None,
-            });
-        }
+        self.record_or_owe(Entry::Decision {
+            crossing: crossing.record(),
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: ruling.rule.clone(),
+            reason: Some(reason.word().to_owned()),
+            detail: detail.clone(),
+            flow: None,
+            times: None,
+        });
         Err(self.denial(crossing, reason, ruling.rule, detail))
     }
 

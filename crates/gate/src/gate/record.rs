@@ -88,9 +88,9 @@ impl Gate {
     /// As [`Gate::refused_by_kernel`], where the address is known to stand for a name.
     pub fn refused(&self, target: &Target, port: u16, protocol: &str) {
         let key: Key = (target.to_string(), port, protocol.to_owned());
-        let is_told = self.refusals.borrow_mut().note_refused(key.clone());
+        let is_first = self.refusals.borrow_mut().is_first(key.clone());
         self.refused.notify_one();
-        if is_told {
+        if is_first {
             self.record_or_owe(self.refusal(key, None));
         }
     }
@@ -158,8 +158,11 @@ impl Gate {
         self.write(entry)
     }
 
-    /// Writes an entry now or, if that fails, later.
+    /// Writes an entry now or, if that fails, later. One denial of too many is only counted.
     pub(super) fn record_or_owe(&self, entry: Entry) {
+        if is_plain_denial(&entry) && !self.is_told(Sort::Denied) {
+            return;
+        }
         if self.pay().is_err() || self.write(|_| entry.clone()).is_err() {
             self.owed.borrow_mut().push(entry);
         }
@@ -227,6 +230,11 @@ impl Owed {
             self.more = 0;
         }
     }
+}
+
+/// Something that never began: nothing else in the ledger hangs on it.
+fn is_plain_denial(entry: &Entry) -> bool {
+    matches!(entry, Entry::Decision { verdict: Verdict::Deny, flow: None, times: None, .. })
 }
 
 /// Crossings that are only counted: denials, or lookups that were answered.

@@ -456,6 +456,22 @@ async fn what_the_kernel_refuses_is_told_at_once_and_repeats_are_counted_by_the_
     assert_eq!(told, [(word("no_rule"), None), (word("protocol"), None), (word("no_rule"), Some(4))]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_scan_of_all_ports_is_bounded_and_none_is_lost() {
+    let world = World::new();
+    for port in 0..=u16::MAX {
+        world.gate.refused_by_kernel(("192.0.2.1".parse::<std::net::IpAddr>().unwrap(), port).into(), "tcp");
+    }
+    world.gate.close().unwrap();
+    let entries = world.entries();
+    let times = |entry: &Entry| match entry {
+        Entry::Decision { verdict: Verdict::Deny, times, .. } => times.unwrap_or(1),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entries.len(), 1001);
+    assert_eq!(entries.iter().map(times).sum::<u64>(), 65_536);
+}
+
 #[test]
 fn the_end_of_the_gate_tells_what_was_counted() {
     let world = World::new();
@@ -521,8 +537,30 @@ async fn a_program_that_asks_and_gives_up_in_turns_does_not_ask_people_for_ever(
     let asks = || poll(Box::pin(world.gate.ask(connect("db.test", 5432))).as_mut()).is_pending();
     let asked = (0..500).filter(|_| asks()).count();
     assert_eq!(asked, 128);
+    // Nor does one that joins a question again and again fill the ledger.
+    advance(Duration::from_secs(1)).await;
+    let mut first = Box::pin(world.gate.ask(connect("db.test", 5432)));
+    assert!(poll(first.as_mut()).is_pending());
+    let before = world.entries().len();
+    assert_eq!((0..5000).filter(|_| asks()).count(), 5000);
+    assert!(world.entries().len() < before + 1000);
+    drop(first);
     advance(Duration::from_secs(1)).await;
     assert!(asks());
+}
+
+#[tokio::test]
+async fn a_durable_gate_answers_when_the_disk_has_the_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
+    let ledger = Ledger::open(folder.path(), sandbox.clone(), true).unwrap();
+    let (policy, ask_timeout) = (rules(POLICY), Duration::from_secs(60));
+    let setup = Setup { sandbox, name: "web".into(), policy, ledger, ask_timeout, published: Vec::new() };
+    let gate = Gate::new(setup).unwrap();
+    let mut asked = pin!(gate.ask(connect("api.example.com", 443)));
+    assert!(poll(asked.as_mut()).is_pending());
+    assert!(asked.await.is_ok());
+    assert!(now(gate.ask(connect("evil.test", 443))).is_err());
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Group {
     pub name: String,
     /// What it is for, in one line.
     pub about: String,
-    /// Its hosts, as a rule names them.
+    /// Its hosts, as a rule names them; one that is reached on another port than 80 and 443 has it behind it (`HOST:PORT`).
     pub hosts: Vec<String>,
 }
 

@@ -6,19 +6,29 @@ use crate::{
     judge::{CompiledRule, Judge},
 };
 use airlock_protocol::policy::Policy;
+use std::{collections::HashSet, ops::Range};
 
 /// Checks all rules of a text together.
 pub(super) fn whole(source: Source<'_>, reads: &[Read]) -> Result<(), BadPolicy> {
     let policy = Policy { rules: reads.iter().map(|read| read.rule.clone()).collect(), audit_only: false };
     let judge = Judge::compile(&policy)?;
-    for (read, shadow) in reads.iter().zip(judge.shadows()) {
-        if let Some(earlier) = shadow {
-            return Err(dead(source, read, &judge, &earlier));
+    let shadows = judge.shadows();
+    let alive: HashSet<usize> = reads
+        .iter()
+        .zip(&shadows)
+        .filter(|(_, shadow)| shadow.is_none())
+        .map(|(read, _)| read.at.start)
+        .collect();
+    for (read, shadow) in reads.iter().zip(&shadows) {
+        if let Some(earlier) = shadow
+            && !alive.contains(&read.at.start)
+        {
+            return Err(dead(source, read, &judge, earlier));
         }
     }
-    for (read, rule) in reads.iter().zip(judge.rules()) {
+    for read in reads {
         for example in &read.examples {
-            check_example(source, &judge, rule, example)?;
+            check_example(source, &judge, reads, (read, example))?;
         }
     }
     Ok(())
@@ -37,8 +47,8 @@ fn dead(source: Source<'_>, read: &Read, judge: &Judge, earlier: &[usize]) -> Ba
 fn check_example(
     source: Source<'_>,
     judge: &Judge,
-    rule: &CompiledRule,
-    (text, at): &(String, std::ops::Range<usize>),
+    reads: &[Read],
+    (read, (text, at)): (&Read, &(String, Range<usize>)),
 ) -> Result<(), BadPolicy> {
     let (wanted, text) = match text.strip_prefix('!') {
         Some(text) => (false, text),
@@ -49,7 +59,8 @@ fn check_example(
         bad("is not a destination").why(err.to_string()).fix("write HOST:PORT or a URL")
     })?;
     let judged = judge.connect(&destination.target, destination.port_or_https());
-    let decides = judged.rule.map(CompiledRule::index) == Some(rule.index());
+    let deciding = judged.rule.and_then(|rule| reads.get(rule.index()));
+    let decides = deciding.is_some_and(|deciding| deciding.at == read.at);
     match (wanted, decides) {
         (true, true) | (false, false) => Ok(()),
         (false, true) => Err(bad("is decided by this rule, and should not be")),

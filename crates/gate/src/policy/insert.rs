@@ -27,7 +27,9 @@ pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -
     if decides(&rules, rule)? {
         return Ok(source.text.to_string());
     }
-    let written = match read.rule.hosts == rule.hosts && read.rule.ports == rule.ports {
+    let is_same = read.rule.hosts == rule.hosts && read.rule.ports == rule.ports;
+    let is_alone = reads.iter().filter(|other| other.at == read.at).count() == 1;
+    let written = match is_same && is_alone {
         true => changed(source, read, rule),
         false => inserted(source, read, rule),
     };

@@ -14,12 +14,12 @@
 
 use super::{
     BadPolicy, LARGEST, MOST_RULES, PolicyFile, Source,
+    hosts::{Hosts, Word},
     read::Lines,
-    rule::{self, Hosts},
+    rule,
 };
 use crate::groups::Discovered;
-use airlock_protocol::policy::{Origin, Policy, Rule, Verdict};
-use std::ops::Range;
+use airlock_protocol::policy::{Origin, Policy, Verdict};
 
 /// Reads the text of a file.
 pub(super) fn read(source: Source<'_>, discovered: &Discovered) -> Result<PolicyFile, BadPolicy> {
@@ -33,22 +33,19 @@ pub(super) fn read(source: Source<'_>, discovered: &Discovered) -> Result<Policy
     let hosts = Hosts { source, known: discovered };
     let lines = Lines::of(source.text);
     let mut rules = Vec::new();
-    for (text, at) in entries {
-        let line = lines.line(at.start);
-        let rule = rule::one_line(&hosts, Verdict::Allow, text, at)?;
-        rules.push(Rule { origin: Origin { from: source.name.to_string(), line }, ..rule });
+    for word in entries {
+        let origin = Origin { from: source.name.to_string(), line: lines.line(word.1.start) };
+        rules.extend(rule::from_word(&hosts, Verdict::Allow, word, &origin)?);
     }
     // The order of a list of domains means nothing, and neither does one that another covers.
     let policy = super::union(vec![Policy { rules, audit_only: false }]);
     Ok(PolicyFile { policy, ..PolicyFile::default() })
 }
 
-type Entry<'a> = (&'a str, Range<usize>);
-
 /// The words under `domains`, each with its place.
-fn entries(source: Source<'_>) -> Result<Vec<Entry<'_>>, BadPolicy> {
+fn entries(source: Source<'_>) -> Result<Vec<Word<'_>>, BadPolicy> {
     let mut lines = front_matter(source)?.into_iter();
-    let key = |line: &Entry<'_>| {
+    let key = |line: &Word<'_>| {
         line.0.strip_prefix("domains").is_some_and(|rest| rest.trim_start().starts_with(':'))
     };
     let Some((line, at)) = lines.find(key) else {
@@ -83,7 +80,7 @@ fn entries(source: Source<'_>) -> Result<Vec<Entry<'_>>, BadPolicy> {
 }
 
 /// The lines between the first two `---`, with their places.
-fn front_matter(source: Source<'_>) -> Result<Vec<Entry<'_>>, BadPolicy> {
+fn front_matter(source: Source<'_>) -> Result<Vec<Word<'_>>, BadPolicy> {
     let mut start = source.text.len() - source.text.trim_start_matches('\u{feff}').len();
     let mut lines = Vec::new();
     let mut inside = false;
@@ -106,7 +103,7 @@ fn front_matter(source: Source<'_>) -> Result<Vec<Entry<'_>>, BadPolicy> {
 }
 
 /// `[a, b, "c"]`
-fn flow<'a>(source: Source<'_>, value: &'a str, start: usize) -> Result<Vec<Entry<'a>>, BadPolicy> {
+fn flow<'a>(source: Source<'_>, value: &'a str, start: usize) -> Result<Vec<Word<'a>>, BadPolicy> {
     let whole = start..start + value.len();
     let list = uncommented(value).trim_end();
     let open = list.len() - list.trim_start().len();
@@ -127,7 +124,7 @@ fn flow<'a>(source: Source<'_>, value: &'a str, start: usize) -> Result<Vec<Entr
 }
 
 /// One word, plain or quoted, that begins somewhere in `text`, which stands at `start`.
-fn word<'a>(source: Source<'_>, text: &'a str, start: usize) -> Result<Entry<'a>, BadPolicy> {
+fn word<'a>(source: Source<'_>, text: &'a str, start: usize) -> Result<Word<'a>, BadPolicy> {
     let bare = text.trim_start();
     let start = start + (text.len() - bare.len());
     for quote in ['"', '\''] {

@@ -8,6 +8,7 @@
 
 mod check;
 mod diff;
+mod hosts;
 mod insert;
 mod markdown;
 mod ports;

@@ -1,6 +1,6 @@
 //! Ports as people write them.
 
-use crate::host::parse_port;
+use crate::{host::parse_port, pattern::Pattern};
 use airlock_protocol::policy::Ports;
 
 /// What a rule without ports is about.
@@ -27,4 +27,16 @@ pub(super) fn shown(ports: Ports) -> String {
         Ports { first, last } if first == last => first.to_string(),
         Ports { first, last } => format!("\"{first}-{last}\""),
     }
+}
+
+/// A host with ports behind it, as [`super::hosts::Hosts::entry`] reads it.
+pub(super) fn behind(host: &Pattern, ports: Ports) -> String {
+    let host = match host {
+        Pattern::Addresses(range) if range.network().is_ipv6() && range.is_single() => format!("[{range}]"),
+        Pattern::Addresses(range) if range.network().is_ipv6() => {
+            format!("[{}]/{}", range.network(), range.prefix())
+        }
+        host => host.to_string(),
+    };
+    format!("{host}:{}", shown(ports).trim_matches('"'))
 }

@@ -2,8 +2,8 @@
 
 use super::{
     BadPolicy, LARGEST, MOST_RULES, Source, check,
-    rule::{self, Hosts},
-    suggestion,
+    hosts::{Hosts, Word},
+    ports, rule, suggestion,
 };
 use crate::groups::{self, Discovered, Group};
 use airlock_protocol::policy::Policy;
@@ -93,7 +93,7 @@ pub(super) fn strings<'a, 'i>(
     source: Source<'_>,
     value: Value<'a, 'i>,
     key: &str,
-) -> Result<Vec<(&'a str, Range<usize>)>, BadPolicy> {
+) -> Result<Vec<Word<'a>>, BadPolicy> {
     let one = |value: Value<'a, 'i>| match value.get_ref() {
         DeValue::String(text) => Ok((text.as_ref(), value.span())),
         _ => Err(wrong(source, value, key, "a string or a list of strings")),
@@ -122,10 +122,11 @@ fn rules(source: Source<'_>, value: Value<'_, '_>, hosts: &Hosts<'_>) -> Result<
         return Err(source.bad(value.span(), what).fix("give one rule a list of hosts"));
     }
     let lines = Lines::of(source.text);
-    tables(source, array)?
-        .into_iter()
-        .map(|(at, table)| rule::read(hosts, table, lines.line(at.start), at))
-        .collect()
+    let mut reads = Vec::new();
+    for (at, table) in tables(source, array)? {
+        reads.extend(rule::read(hosts, table, lines.line(at.start), at)?);
+    }
+    Ok(reads)
 }
 
 type Tables<'a, 'i> = Vec<(Range<usize>, &'a DeTable<'i>)>;
@@ -181,7 +182,8 @@ fn own_group(
     let reader = Hosts { source, known: &nothing };
     let mut hosts = Vec::new();
     for (text, at) in strings(source, value, "hosts")? {
-        hosts.push(reader.one(text, at)?.to_string());
+        let (host, run) = reader.entry(text, at)?;
+        hosts.push(run.map_or(host.to_string(), |run| ports::behind(&host, run)));
     }
     if hosts.is_empty() {
         return Err(source.bad(value.span(), "a group has hosts").fix("name one, or remove the group"));

@@ -1,14 +1,15 @@
 //! One rule, from a file or a flag.
 
 use super::{
-    BadPolicy, Source, ports,
+    BadPolicy, Source,
+    hosts::{Hosts, Named, Word, kind_of, split_ports},
+    ports,
     read::{Value, strings, unknown},
 };
 use crate::{
-    address::{Cidr, Special, special, special_range},
-    groups::{self, Discovered, NoGroup},
+    address::Cidr,
+    groups::{self, Discovered},
     judge::{merged, verdict_word},
-    pattern::Pattern,
 };
 use airlock_protocol::policy::{Origin, Ports, Rule, Tls, Verdict};
 use std::{collections::HashSet, ops::Range};
@@ -24,12 +25,6 @@ pub(super) struct Read {
     pub(super) verdict_at: Range<usize>,
     /// What it must match, or with a `!` before it must not.
     pub(super) examples: Vec<(String, Range<usize>)>,
-}
-
-/// Reads hosts, with the groups that are known.
-pub(super) struct Hosts<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) known: &'a Discovered,
 }
 
 const KEYS: [&str; 7] = ["allow", "deny", "ask", "ports", "tls", "private", "examples"];
@@ -49,147 +44,80 @@ const REQUEST_KEYS: [&str; 11] = [
     "pins",
 ];
 
-/// Reads a `[[rule]]` that stands at `at`, on `line`.
+/// Reads a `[[rule]]` that stands at `at`, on `line`. A group whose hosts have ports of their own makes more than one rule of it.
 pub(super) fn read(
     hosts: &Hosts<'_>,
     table: &DeTable<'_>,
     line: u32,
     at: Range<usize>,
-) -> Result<Read, BadPolicy> {
+) -> Result<Vec<Read>, BadPolicy> {
     let source = hosts.source;
     refuse_keys(source, table)?;
     let (verdict, value) = verdict(source, table, at.clone())?;
     let verdict_at = table.get_key_value(verdict_word(verdict)).map_or(at.clone(), |(key, _)| key.span());
-    let listed = strings(source, value, verdict_word(verdict))?;
     let ports = match table.get("ports") {
         None => None,
         Some(value) => Some(read_ports(source, value)?),
     };
-    let mut names = Vec::new();
-    for (text, at) in &listed {
-        for host in hosts.expand(text, at.clone())? {
-            permissible(source, &host, at.clone(), verdict, ports.as_deref())?;
-            names.push(host.to_string());
-        }
+    let named = hosts.named(verdict, &strings(source, value, verdict_word(verdict))?, ports.as_deref())?;
+    if named.is_empty() {
+        let bad = source.bad(value.span(), "a rule names at least one host");
+        return Err(bad.fix("name one, or remove the rule"));
     }
-    if names.is_empty() {
-        return Err(source
-            .bad(value.span(), "a rule names at least one host")
-            .fix("name one, or remove the rule"));
-    }
-    let rule = Rule {
-        verdict,
-        hosts: once_each(names),
-        ports: ports.unwrap_or_else(ports::usual),
-        tls: read_tls(source, table, verdict)?,
-        private: read_private(source, table, verdict)?,
-        origin: Origin { from: source.name.to_string(), line },
-    };
+    let tls = read_tls(source, table, verdict)?;
+    let private = read_private(source, table, verdict)?;
     let examples = match table.get("examples") {
         None => Vec::new(),
         Some(value) => strings(source, value, "examples")?,
     };
-    let examples = examples.into_iter().map(|(text, at)| (text.to_string(), at)).collect();
-    Ok(Read { rule, at, verdict_at, examples })
+    let examples: Vec<_> = examples.into_iter().map(|(text, at)| (text.to_string(), at)).collect();
+    let origin = Origin { from: source.name.to_string(), line };
+    let read = |Named { ports, hosts }| Read {
+        rule: Rule { verdict, hosts, ports, tls, private: private.clone(), origin: origin.clone() },
+        at: at.clone(),
+        verdict_at: verdict_at.clone(),
+        examples: examples.clone(),
+    };
+    Ok(named.into_iter().map(read).collect())
 }
 
-/// Reads `HOST[:PORTS]` of a flag, or an entry of a list that has the same form.
+/// Reads `HOST[:PORTS]` of a flag.
 pub(super) fn from_flag(
     verdict: Verdict,
     source: Source<'_>,
     known: &Discovered,
 ) -> Result<Vec<Rule>, BadPolicy> {
-    let hosts = Hosts { source, known };
-    let flat = |bad: BadPolicy| BadPolicy { line: 0, ..bad };
-    let origin = match groups::find(split_ports(source.text).0, known) {
-        Ok(group) if groups::is_name(&group.name) => format!("group {}", group.name),
-        _ => source.name.to_string(),
+    let from = match groups::find(split_ports(source.text).0, known) {
+        Ok(group) => format!("group {}", group.name),
+        Err(_) => source.name.to_string(),
     };
-    let rule = one_line(&hosts, verdict, source.text, 0..source.text.len()).map_err(flat)?;
-    Ok(vec![Rule { origin: Origin { from: origin, line: 0 }, ..rule }])
+    let hosts = Hosts { source, known };
+    let rules = from_word(&hosts, verdict, (source.text, 0..source.text.len()), &Origin { from, line: 0 });
+    rules.map_err(|bad| BadPolicy { line: 0, ..bad })
 }
 
-/// A rule of `HOST[:PORTS]`, which stands at `at`.
-pub(super) fn one_line(
+/// Reads `HOST[:PORTS]`, or a group in place of the host.
+pub(super) fn from_word(
     hosts: &Hosts<'_>,
     verdict: Verdict,
-    text: &str,
-    at: Range<usize>,
-) -> Result<Rule, BadPolicy> {
-    let (host, written) = split_ports(text);
-    let ports = match written {
+    (text, at): Word<'_>,
+    origin: &Origin,
+) -> Result<Vec<Rule>, BadPolicy> {
+    let (host, run) = split_ports(text);
+    let ports = match run {
         None => None,
-        Some(text) => {
-            let run =
-                ports::parse(text).map_err(|why| hosts.source.bad(at.clone(), not_host(host)).why(why))?;
-            Some(vec![run])
-        }
+        Some(run) => Some(vec![hosts.run(text, run, at.clone())?]),
     };
-    let mut names = Vec::new();
-    for host in hosts.expand(host, at.clone())? {
-        permissible(hosts.source, &host, at.clone(), verdict, ports.as_deref())?;
-        names.push(host.to_string());
-    }
-    Ok(Rule {
+    let named = hosts.named(verdict, &[(host, at)], ports.as_deref())?;
+    let rule = |Named { ports, hosts }| Rule {
         verdict,
-        hosts: once_each(names),
-        ports: ports.unwrap_or_else(ports::usual),
+        hosts,
+        ports,
         tls: Tls::default(),
         private: Vec::new(),
-        origin: Origin { from: hosts.source.name.to_string(), line: hosts.source.line(at.start) },
-    })
-}
-
-impl Hosts<'_> {
-    /// The hosts that one word stands for: those of a group, or itself.
-    fn expand(&self, text: &str, at: Range<usize>) -> Result<Vec<Pattern>, BadPolicy> {
-        if !groups::is_name(text) || text == "localhost" {
-            return Ok(vec![self.one(text, at)?]);
-        }
-        match groups::find(text, self.known) {
-            Ok(group) => group.hosts.iter().map(|host| self.one(host, at.clone())).collect(),
-            Err(err) => Err(no_group(self.source.bad(at, err.to_string()), &err)),
-        }
-    }
-
-    /// One host. A name of one label ends in a dot, lest a slip in the name of a group pass for it.
-    pub(super) fn one(&self, text: &str, at: Range<usize>) -> Result<Pattern, BadPolicy> {
-        let bad = || self.source.bad(at.clone(), not_host(text));
-        let host: Pattern = text
-            .parse()
-            .map_err(|err: crate::pattern::BadPattern| bad().why(err.to_string()).fix(err.fix()))?;
-        let (Pattern::Name(name) | Pattern::Under(name)) = &host else { return Ok(host) };
-        if name.labels().next_back() == Some("localhost") {
-            let why = "inside a sandbox localhost is the sandbox itself, which needs no rule";
-            return Err(bad().why(why).fix("this host's own loopback is host.airlock, with ports"));
-        }
-        if name.labels().count() < 2 && !text.ends_with('.') {
-            let fix = format!(
-                "`airlock policy groups` lists the groups; for a host of that name write \"{name}.\""
-            );
-            return Err(bad()
-                .why("a word without a dot is a group, and there is none of that name")
-                .fix(fix));
-        }
-        Ok(host)
-    }
-}
-
-fn no_group(bad: BadPolicy, err: &NoGroup) -> BadPolicy {
-    match err {
-        NoGroup::Unknown { suggestion: Some(near), .. } => bad.fix(format!("did you mean {near}?")),
-        NoGroup::Unknown { name, suggestion: None } => bad.fix(format!(
-            "`airlock policy groups` lists the groups; for a host of that name write \"{name}.\""
-        )),
-        NoGroup::Silent { name, setting, .. } => {
-            bad.fix(format!("{setting}, or write [groups.{name}] with hosts = [\"…\"] in the file"))
-        }
-    }
-}
-
-fn not_host(text: &str) -> String {
-    let text: String = text.chars().take(100).collect();
-    format!("`{}` is not a host that a rule can name", text.escape_debug())
+        origin: origin.clone(),
+    };
+    Ok(named.into_iter().map(rule).collect())
 }
 
 fn refuse_keys(source: Source<'_>, table: &DeTable<'_>) -> Result<(), BadPolicy> {
@@ -293,58 +221,6 @@ fn pointless(source: Source<'_>, value: Value<'_, '_>, key: &str) -> BadPolicy {
     source
         .bad(value.span(), format!("`{key}` means nothing in a rule that denies"))
         .fix(format!("remove `{key}`"))
-}
-
-/// Refuses a host that no rule may open, or not so widely.
-fn permissible(
-    source: Source<'_>,
-    host: &Pattern,
-    at: Range<usize>,
-    verdict: Verdict,
-    ports: Option<&[Ports]>,
-) -> Result<(), BadPolicy> {
-    if verdict == Verdict::Deny {
-        return Ok(());
-    }
-    match host {
-        Pattern::Addresses(range) => match kind_of(range) {
-            Some(kind) if kind.is_never() => {
-                let bad = source.bad(at, format!("`{range}` cannot be opened"));
-                Err(bad.why(format!("it is {}, which no rule opens", kind.word())).fix("remove it"))
-            }
-            _ => Ok(()),
-        },
-        Pattern::Name(name) if name.is_host_airlock() => match ports {
-            None | Some([Ports::ALL]) => {
-                let bad = source
-                    .bad(at, format!("`{name}` is opened by port"))
-                    .why("it is this host's own loopback");
-                Err(bad.fix("name the ports: ports = [3000] in a file, host.airlock:3000 in a flag"))
-            }
-            Some(_) => Ok(()),
-        },
-        _ => Ok(()),
-    }
-}
-
-fn kind_of(range: &Cidr) -> Option<Special> {
-    match range.is_single() {
-        true => special(range.network()),
-        false => special_range(range),
-    }
-}
-
-/// Host and ports of `HOST[:PORTS]`. The colons of a bare IPv6 address are its own, and so is that of a URL.
-fn split_ports(text: &str) -> (&str, Option<&str>) {
-    let end = text.rfind(']').unwrap_or(0);
-    let tail = text.get(end..).unwrap_or("");
-    match tail.matches(':').count() {
-        1 if !text.contains("://") => {
-            let Some((head, ports)) = tail.split_once(':') else { return (text, None) };
-            (text.get(..end + head.len()).unwrap_or(text), Some(ports))
-        }
-        _ => (text, None),
-    }
 }
 
 fn once_each(mut texts: Vec<String>) -> Vec<String> {

@@ -235,6 +235,27 @@ fn the_hosts_of_a_registry_come_from_outside() {
 }
 
 #[test]
+fn a_host_of_a_group_may_have_a_port_of_its_own() {
+    let group =
+        "[groups.ours]\nhosts = [\"a.test\", \"b.test:8081\", \"[2001:db8::1]:8081\", \"2001:db8::2\"]\n";
+    let file = read(&format!(
+        "{group}[[rule]]\nallow = \"ours\"\nexamples = [\"a.test\", \"b.test:8081\", \"!b.test\"]"
+    ));
+    let said: Vec<(&[String], &[Ports])> =
+        file.policy.rules.iter().map(|rule| (&*rule.hosts, &*rule.ports)).collect();
+    let own: [String; 2] = ["b.test".into(), "2001:db8::1".into()];
+    let usual: [String; 2] = ["a.test".into(), "2001:db8::2".into()];
+    assert_eq!(said, [(&usual[..], &WEB[..]), (&own[..], &[Ports::one(8081)][..])]);
+    let ported = read(&format!("{group}[[rule]]\nallow = \"ours\"\nports = [443]"));
+    assert_eq!(ported.policy.rules.len(), 1);
+    let partly = format!(
+        "[[rule]]\ndeny = \"a.test\"\n[[rule]]\ndeny = \"2001:db8::2\"\n{group}[[rule]]\nallow = \"ours\""
+    );
+    assert_eq!(read(&partly).policy.rules.len(), 4);
+    assert_eq!(refused("[groups.ours]\nhosts = [\"a.test:x\"]").column, 10);
+}
+
+#[test]
 fn the_front_matter_of_markdown_lists_domains() {
     let block = "---\ntitle: 'x: y'\ndomains:   # what it may reach\n- api.a.test\n  - \"*.b.test\"   # all\n\n  - 'db.a.test:5432'\n\
                  \x20 - x.b.test\nother: 1\n---\n# text\n- not.a.domain\n";
@@ -408,6 +429,22 @@ fn carets_stand_below_what_is_meant_also_far_to_the_right() {
     assert!(lines.iter().all(|line| line.len() < 200), "{shown}");
     let hidden = refused("[[rule]]\nallow = '\u{202e}\u{7}x'\n");
     assert!(!hidden.to_string().contains(['\u{7}', '\u{202e}']));
+}
+
+#[test]
+fn the_examples_of_the_guide_are_policies() {
+    let guide = include_str!("../../../../docs/policy.md");
+    let blocks = |kind: &str| {
+        let fence = format!("```{kind}\n");
+        guide.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect::<Vec<_>>()
+    };
+    let (toml, markdown) = (blocks("toml"), blocks("markdown"));
+    assert!(toml.len() >= 4 && markdown.len() == 1);
+    toml.iter()
+        .for_each(|text| assert!(!read(text).policy.rules.is_empty() || text.contains("[groups."), "{text}"));
+    assert_eq!(parse_markdown("policy.md", markdown[0]).unwrap().policy.rules.len(), 3);
+    let listed = crate::groups::list(&Discovered::default());
+    listed.iter().for_each(|group| assert!(guide.contains(&format!("`{}`", group.name)), "{}", group.name));
 }
 
 fn hosts() -> impl Strategy<Value = String> {
