@@ -2,17 +2,34 @@
 
 use airlock_protocol::policy::Ports;
 
+/// So many runs are put in their places one by one; more are sorted in.
+const FEW: usize = 8;
+
 /// Runs of ports that do not overlap, each with the first rule that speaks about it, in the order of the ports.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Claims(Vec<(Ports, usize)>);
 
 impl Claims {
-    /// Gives `rule` those of its ports, which are in order, that no earlier rule has. Rules come in their order.
+    /// Gives `rule` those of its ports that no earlier rule has. Rules come in their order.
     pub(super) fn claim(&mut self, ports: &[Ports], rule: usize) {
-        let taken: Vec<Ports> = self.0.iter().map(|(ports, _)| *ports).collect();
+        let taken: Vec<Ports> = ports.iter().flat_map(|run| self.within(*run)).map(|(run, _)| *run).collect();
         let free = without(ports, &taken);
-        self.0.extend(free.into_iter().map(|ports| (ports, rule)));
-        self.0.sort_unstable_by_key(|(ports, _)| ports.first);
+        if free.len() > FEW {
+            self.0.extend(free.into_iter().map(|run| (run, rule)));
+            self.0.sort_by_key(|(run, _)| run.first);
+            return;
+        }
+        for run in free {
+            let place = self.0.partition_point(|(other, _)| other.first < run.first);
+            self.0.insert(place, (run, rule));
+        }
+    }
+
+    /// The runs that share a port with `run`.
+    fn within(&self, run: Ports) -> &[(Ports, usize)] {
+        let start = self.0.partition_point(|(other, _)| other.last < run.first);
+        let end = self.0.partition_point(|(other, _)| other.first <= run.last);
+        self.0.get(start..end).unwrap_or(&[])
     }
 
     /// The rule that decides about `port`.
@@ -28,11 +45,16 @@ impl Claims {
     }
 }
 
-/// The deciding rule for each run of ports, if several claims speak about the same host.
-pub(super) fn deciding(about: &[&Claims]) -> Vec<(Ports, usize)> {
-    let all = about.iter().flat_map(|claims| claims.0.iter().map(|(ports, _)| *ports));
-    let mut borders: Vec<u32> =
-        all.flat_map(|ports| [u32::from(ports.first), u32::from(ports.last) + 1]).collect();
+/// The deciding rule for each run of the ports `within`, if several claims speak about the same host.
+pub(super) fn deciding(about: &[&Claims], within: &[Ports]) -> Vec<(Ports, usize)> {
+    within.iter().flat_map(|run| deciding_in(about, *run)).collect()
+}
+
+fn deciding_in(about: &[&Claims], within: Ports) -> Vec<(Ports, usize)> {
+    let parts = about.iter().flat_map(|claims| claims.within(within)).map(|(run, _)| *run);
+    let mut borders: Vec<u32> = parts
+        .flat_map(|run| [u32::from(run.first.max(within.first)), u32::from(run.last.min(within.last)) + 1])
+        .collect();
     borders.sort_unstable();
     borders.dedup();
     let runs = borders.iter().zip(borders.iter().skip(1));

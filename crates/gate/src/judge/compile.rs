@@ -127,9 +127,8 @@ impl Judge {
             Pattern::EveryName => vec![&self.every],
             Pattern::Addresses(range) => self.about_address(*range).collect(),
         };
-        let meets = |run: &Ports| rule.ports.iter().any(|own| own.first <= run.last && run.first <= own.last);
-        let mut earlier = super::deciding(&about);
-        earlier.retain(|(run, index)| *index < rule.index && meets(run));
+        let mut earlier = super::deciding(&about, &rule.ports);
+        earlier.retain(|(_, index)| *index < rule.index);
         let taken: Vec<Ports> = earlier.iter().map(|(run, _)| *run).collect();
         super::claims::without(&rule.ports, &taken)
             .is_empty()

@@ -111,8 +111,10 @@ impl Judge {
 
     /// The ports that rules which do not deny decide, if all of `about` speak.
     fn open(&self, about: &[&Claims]) -> Vec<Ports> {
-        let decided =
-            deciding(about).into_iter().filter(|(_, rule)| self.opens(*rule)).map(|(ports, _)| ports);
+        let decided = deciding(about, &[Ports::ALL])
+            .into_iter()
+            .filter(|(_, rule)| self.opens(*rule))
+            .map(|(ports, _)| ports);
         claims::merged(decided.collect())
     }
 

@@ -607,3 +607,29 @@ proptest! {
         prop_assert_eq!(allowed, seen.contains(&(target, port)));
     }
 }
+
+/// Large files, each made to be slow in another way. Were any step quadratic, this would take minutes.
+#[test]
+fn large_and_nasty_files_are_read_or_refused_in_a_moment() {
+    let many = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let rule = |hosts: String, ports: String| format!("[[rule]]\nallow = [{hosts}]\nports = [{ports}]\n");
+    for text in [
+        many(2_000, &|i| format!("[[rule]]\nallow = \"a{i}.test.example\"\n")),
+        many(2_000, &|i| format!("[[rule]]\nallow = \"*\"\nports = [{}]\n", 2 * i + 1)),
+        many(2_000, &|i| format!("[[rule]]\ndeny = \"10.{}.{}.0/24\"\n", i / 256, i % 256)),
+        rule(many(10_000, &|i| format!("\"a{i}.test\",")), "443".into()),
+        rule("\"a.test\"".into(), many(8_000, &|i| format!("{},", 2 * i + 1))),
+        format!("a = {}", "[".repeat(200_000)),
+        format!("a = {}", "{a=".repeat(60_000)),
+        format!("[{}]", "a.".repeat(100_000)),
+        format!("[[rule]]\nallow = \"{}\"", "a.".repeat(100_000)),
+        "[[rule]]\n".repeat(100_000),
+        "\n".repeat(200_000),
+        "x".repeat(2_000_000),
+    ] {
+        let start = std::time::Instant::now();
+        let _ = parse_toml("f", &text).map_or_else(|bad| bad.to_string(), |file| show(&file.policy));
+        let _ = parse_markdown("f", &format!("---\ndomains:\n{text}"));
+        assert!(start.elapsed().as_secs() < 10, "{}", &text[..60]);
+    }
+}
