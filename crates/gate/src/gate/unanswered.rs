@@ -2,7 +2,7 @@
 //! many.
 
 use super::Gate;
-use crate::{ledger, permit::Reason, refusals::Sort};
+use crate::{ledger, permit::Reason};
 use airlock_protocol::{
     ledger::{Crossing, Entry},
     policy::Verdict,
@@ -11,9 +11,6 @@ use airlock_protocol::{
 impl Gate {
     /// Records that `name`, whatever its bytes, was asked for and not answered; beyond an allowance it is counted.
     pub fn refuse_name(&self, name: &str, question: &str, reason: Reason, detail: &str) {
-        if !self.is_told(Sort::Denied) {
-            return;
-        }
         self.record_or_owe(Entry::Decision {
             crossing: Crossing::Resolve { host: ledger::shown(name), question: ledger::shown(question) },
             verdict: Verdict::Deny,

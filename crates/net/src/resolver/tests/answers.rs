@@ -61,18 +61,18 @@ async fn a_denied_name_is_recorded_again_when_some_seconds_have_passed() {
     assert_eq!(world.recorded().len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_names_does_not_flood_the_ledger() {
     let mut world = world("");
     let mut lines = 0;
-    for number in 0..3000 {
+    for number in 0..1000 {
         let name = format!("secret{number}.evil.example.");
         let noise = format!("_x{number}.evil.example.");
         assert_eq!(world.address(&name).await, Err(ResponseCode::NXDomain));
         assert_eq!(world.address(&noise).await, Err(ResponseCode::NXDomain));
         lines += world.recorded().len();
     }
-    assert!((1000..1500).contains(&lines), "{lines} of 6000");
+    assert_eq!(lines, 1000, "of 2000")
 }
 
 #[tokio::test]
