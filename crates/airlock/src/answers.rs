@@ -14,7 +14,7 @@ use crate::{
     spec::Host,
 };
 use airlock_engine::store::Sandbox;
-use airlock_gate::{host::Target, judge::Judge, policy::Reader};
+use airlock_gate::{groups::Discovered, host::Target, judge::Judge, policy::Reader};
 use airlock_protocol::{
     approval::{Given, Pending},
     policy::{Origin, Ports, Rule, Tls, Verdict},
@@ -108,7 +108,7 @@ fn in_project(rule: &Rule, place: &Where) -> Result<Option<PathBuf>, Failure> {
 /// Whether the `[[rule]]`s of a file ask about what the rule answers.
 fn asks(path: &Path, text: &str, rule: &Rule) -> bool {
     let known = discovered(path, text);
-    let Ok(file) = (Reader { discovered: &known.groups }).toml(&path.display().to_string(), text) else {
+    let Ok(file) = (Reader { discovered: &known }).toml(&path.display().to_string(), text) else {
         return false;
     };
     let Ok(judge) = Judge::compile(&file.policy) else { return false };
@@ -121,12 +121,12 @@ fn asks(path: &Path, text: &str, rule: &Rule) -> bool {
 
 fn with_rule(path: &Path, text: &str, rule: &Rule) -> Result<String, Failure> {
     let known = discovered(path, text);
-    let reader = Reader { discovered: &known.groups };
+    let reader = Reader { discovered: &known };
     reader.write_rule(&path.display().to_string(), text, rule).map_err(policy::failure)
 }
 
 /// The groups of package clients, which the file may name.
-fn discovered(path: &Path, text: &str) -> registries::Registries {
+fn discovered(path: &Path, text: &str) -> Discovered {
     let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
     registries::discover(&Host { directory, variables: crate::spec::variables() }, [text])
 }

@@ -17,10 +17,11 @@ use crate::{
         reader::Source,
     },
     failure::{Excerpt, Failure},
-    registries::{self, Registries},
+    registries,
     spec::Host,
 };
 use airlock_gate::{
+    groups::{Discovered, REGISTRIES},
     host::Target,
     judge::Judge,
     policy::{BadPolicy, Reader, union},
@@ -149,18 +150,18 @@ fn shown(path: &Path, directory: &Path) -> String {
     path.strip_prefix(directory).unwrap_or(path).display().to_string()
 }
 
-fn discovered(flags: &NetworkArgs, files: &[RuleFile], host: &Host) -> Registries {
+fn discovered(flags: &NetworkArgs, files: &[RuleFile], host: &Host) -> Discovered {
     let words = [&flags.allow, &flags.deny, &flags.ask].into_iter().flatten().map(String::as_str);
     registries::discover(host, words.chain(files.iter().map(|file| file.text.as_str())))
 }
 
 /// The rules of each file. Groups that one defines are known to those after it, and to flags.
-fn read_files(files: &[RuleFile], known: &mut Registries) -> Result<Vec<Policy>, Failure> {
+fn read_files(files: &[RuleFile], known: &mut Discovered) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
     for file in files {
         policies.push(match file.path.extension().and_then(|extension| extension.to_str()) {
             Some("md" | "markdown") => {
-                Reader { discovered: &known.groups }.markdown(&file.name, &file.text).map_err(failure)?.policy
+                Reader { discovered: known }.markdown(&file.name, &file.text).map_err(failure)?.policy
             }
             _ => read_toml(file, known)?,
         });
@@ -168,12 +169,12 @@ fn read_files(files: &[RuleFile], known: &mut Registries) -> Result<Vec<Policy>,
     Ok(policies)
 }
 
-fn read_toml(file: &RuleFile, known: &mut Registries) -> Result<Policy, Failure> {
+fn read_toml(file: &RuleFile, known: &mut Discovered) -> Result<Policy, Failure> {
     let source = Source { name: &file.name, text: &file.text };
     let folder = file.path.parent().unwrap_or(Path::new("/"));
-    let read = Reader { discovered: &known.groups }.toml(&file.name, &file.text).map_err(failure)?;
+    let read = Reader { discovered: known }.toml(&file.name, &file.text).map_err(failure)?;
     let settings = project::parse(source, folder)?;
-    read.groups.into_iter().for_each(|group| known.groups.insert(group));
+    read.groups.into_iter().for_each(|group| known.insert(group));
     let mut rules = Vec::new();
     for (verdict, words) in
         [(Verdict::Deny, &settings.deny), (Verdict::Ask, &settings.ask), (Verdict::Allow, &settings.allow)]
@@ -194,18 +195,13 @@ fn read_toml(file: &RuleFile, known: &mut Registries) -> Result<Policy, Failure>
     Ok(Policy { rules, audit_only: read.policy.audit_only })
 }
 
-/// `HOST[:PORT]` or a group. A registry's own port and a company's private addresses come with its group.
-fn from_word(known: &Registries, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
-    let reader = Reader { discovered: &known.groups };
-    let Some(hosts) = known.ported(text) else { return reader.flag(verdict, text, from) };
-    let mut rules = Vec::new();
-    for host in hosts {
-        for mut rule in reader.flag(verdict, host, &format!("group {text}"))? {
-            if verdict != Verdict::Deny {
-                rule.private = PRIVATE.map(str::to_owned).to_vec();
-            }
-            rules.push(rule);
-        }
+/// `HOST[:PORT]` or a group. A registry may have a company's private addresses.
+fn from_word(known: &Discovered, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
+    let reader = Reader { discovered: known };
+    let is_registry = REGISTRIES.iter().any(|(name, ..)| *name == text) && verdict != Verdict::Deny;
+    let mut rules = reader.flag(verdict, text, from)?;
+    for rule in rules.iter_mut().filter(|_| is_registry) {
+        rule.private = PRIVATE.map(str::to_owned).to_vec();
     }
     Ok(rules)
 }

@@ -142,7 +142,7 @@ fn compare(args: &DiffPolicyArgs) -> Outcome {
 }
 
 fn list_groups(args: &GroupsArgs) -> Outcome {
-    let known = registries::discover_all(&Host::current()?).groups;
+    let known = registries::discover_all(&Host::current()?);
     let all = groups::list(&known);
     let chosen = match &args.name {
         None => all,

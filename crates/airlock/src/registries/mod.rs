@@ -52,26 +52,11 @@ struct Settings<'a> {
     list: &'a dyn Fn(&Path) -> Vec<PathBuf>,
 }
 
-/// What the clients of a host tell.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Registries {
-    /// As groups, by host.
-    pub(crate) groups: Discovered,
-    ported: BTreeMap<String, Vec<String>>,
-}
-
-impl Registries {
-    /// The hosts of a group as `HOST`, or `HOST:PORT` where the port is none of the usual two.
-    pub(crate) fn ported(&self, name: &str) -> Option<&[String]> {
-        self.ported.get(name).map(Vec::as_slice)
-    }
-}
-
 /// The groups among those that `texts` (flags, files of rules) mention.
-pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>) -> Registries {
+pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>) -> Discovered {
     let texts: Vec<&str> = texts.into_iter().collect();
     let is_meant = |name: &str| texts.iter().any(|text| text.contains(name));
-    let mut found = Registries::default();
+    let mut found = Discovered::default();
     let read = |path: &Path| believed(path, &host.directory);
     let settings = Settings { variables: &host.variables, read: &read, list: &files_in };
     for (name, client, _) in REGISTRIES.iter().filter(|(name, ..)| is_meant(name)) {
@@ -82,14 +67,13 @@ pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>
         let mut from: Vec<&str> = told.iter().map(|told| told.from.as_str()).collect();
         from.dedup();
         let about = format!("from this host's {client}: {}", from.join(", "));
-        found.groups.insert(Group { name: (*name).to_owned(), about, hosts: bare_hosts(&told) });
-        found.ported.insert((*name).to_owned(), hosts(&told));
+        found.insert(Group { name: (*name).to_owned(), about, hosts: hosts(&told) });
     }
     found
 }
 
 /// Every group that a client of this host tells of.
-pub(crate) fn discover_all(host: &Host) -> Registries {
+pub(crate) fn discover_all(host: &Host) -> Discovered {
     discover(host, REGISTRIES.iter().map(|(name, ..)| *name))
 }
 
@@ -104,17 +88,6 @@ fn told(name: &str, settings: &Settings<'_>) -> Vec<Told> {
         _ => Vec::new(),
     };
     told.into_iter().filter(|told| !hosts(std::slice::from_ref(told)).is_empty()).collect()
-}
-
-fn bare_hosts(told: &[Told]) -> Vec<String> {
-    let mut hosts: Vec<String> = Vec::new();
-    for destination in told.iter().flat_map(|told| &told.urls).filter_map(|url| destination(url)) {
-        let host = destination.target.to_string();
-        if hosts.len() < MOST_HOSTS && !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    hosts
 }
 
 /// `HOST`, or `HOST:PORT` where it is none of the usual two; each once.
@@ -270,8 +243,8 @@ mod tests {
         let elsewhere = Host { directory: "/srv/project".into(), variables: variables.clone() };
         let inside = Host { directory: folder.clone(), variables };
 
-        assert_eq!(discover(&elsewhere, ["npm"]).groups.groups().count(), 1);
-        assert_eq!(discover(&inside, ["npm"]).groups.groups().count(), 0);
-        assert_eq!(discover(&elsewhere, ["github"]).groups.groups().count(), 0);
+        assert_eq!(discover(&elsewhere, ["npm"]).groups().count(), 1);
+        assert_eq!(discover(&inside, ["npm"]).groups().count(), 0);
+        assert_eq!(discover(&elsewhere, ["github"]).groups().count(), 0);
     }
 }
