@@ -10,7 +10,7 @@ use airlock_linux::{
     clone::{self, Dumpable, Namespaces},
     fd,
     mount::{self, Depth},
-    net,
+    net::seat,
 };
 use std::{
     collections::VecDeque,
@@ -70,7 +70,6 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    net::prepare_sealed().during("prepare the network namespace")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     root::build(plan, opened, trees)?;
@@ -80,6 +79,8 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     enter_inner(&ends.ids)?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
+    // The seat was built before the ids were written (see `launch::helper`).
+    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
     seal::execute(guest, ends.link)
@@ -112,14 +113,14 @@ fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
 }
 
 /// User and mount namespace B. Its ids are written by a process of the keeper's that waits in A, the only place that
-/// may (see `launch::writer`).
+/// may (see `launch::helper`).
 fn enter_inner(ids: &OwnedFd) -> Result<(), Failed> {
     clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
     clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
-    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the writer of ids")?;
+    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the keeper's helper")?;
     let mut answer = [0u8; 1];
     let told =
-        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the writer of ids")?;
+        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the keeper's helper")?;
     if told == 0 || answer != [WRITTEN] {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied))
             .during("write the ids of the inner namespace");

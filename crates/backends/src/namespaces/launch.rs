@@ -1,8 +1,8 @@
 //! The keeper's side: fork, ids, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, root};
+use super::{During, Failed, child, porter, root};
 use airlock_engine::{
-    Backend, Confine, Launched, Plan,
+    Backend, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{chain, refusal},
 };
@@ -12,9 +12,10 @@ use airlock_linux::{
     fd, idmap,
     idmap::Extent,
     mount::{self, Depth},
+    net::seat::{self, Seat},
 };
 use airlock_protocol::control::Refusal;
-use rustix::fs::CWD;
+use rustix::{fs::CWD, thread::ThreadNameSpaceType};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -27,6 +28,10 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
+/// What the helper says with the seat attached.
+const SEAT: u8 = b'n';
+/// Why there is no word at all.
+const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says with its devpts attached when it is sealed.
 pub(super) const SEALED: u8 = b'.';
 
@@ -51,9 +56,11 @@ impl Backend for Namespaces {
             Side::Parent(init) => init,
         };
         drop((child_talk, child_link, child_ids));
-        let built = finish(plan, &init, &talk, &ids);
+        let built = finish(plan, &init, &talk, ids);
         match built {
-            Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals) }),
+            Ok((terminals, seat, porter)) => {
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
+            }
             Err(refusal) => {
                 let _ = init.kill();
                 let _ = init.wait();
@@ -76,39 +83,84 @@ fn unsealed(plan: &Plan, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd, ids: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn finish(
+    plan: &Plan,
+    init: &Child,
+    talk: &OwnedFd,
+    ids: OwnedFd,
+) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(plan, &why);
+    let failed = |failed: Failed| unsealed(chain(&failed));
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
+    let trees = trees(plan, init).map_err(failed)?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
-    send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
-    let writer = writer(plan, init, ids).map_err(|err| unsealed(chain(&err)))?;
-    let heard = listen(talk).map_err(unsealed);
+    send(talk, &trees).map_err(failed)?;
+    let (news, helper_news) = fd::pair().during("make a socket pair").map_err(failed)?;
+    let helper = helper(plan, init, &ids, &helper_news).map_err(failed)?;
+    let porter = match plan.publish.is_empty() {
+        true => None,
+        false => Some(porter::start(init).map_err(failed)?),
+    };
+    // Whoever waits for the helper hears of its end.
+    drop((ids, helper_news));
+    let sealed = listen(talk);
     // It has done its work, or never will.
-    let _ = writer.kill();
-    let _ = writer.wait();
-    heard
+    let _ = helper.kill();
+    let _ = helper.wait();
+    // If there is no seat, that is why there is nothing else.
+    let seat = match (hear_seat(&news), &sealed) {
+        (Ok(seat), _) => seat,
+        (Err(None), Err(why)) => return Err(unsealed(why.clone())),
+        (Err(why), _) => return Err(unsealed(why.unwrap_or_else(|| KILLED.to_owned()))),
+    };
+    let terminals = sealed.map_err(unsealed)?;
+    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
+    Ok((terminals, seat, porter))
 }
 
-/// A process in user namespace A that writes the ids of B once PID 1 has made it. It is made while PID 1 is busy
-/// building, so that nobody waits for the fork.
-fn writer(plan: &Plan, init: &Child, ids: &OwnedFd) -> Result<Child, Failed> {
-    let outer = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
-    match clone::fork(Fork::NONE, None).during("fork the writer of ids")? {
-        Side::Parent(writer) => Ok(writer),
+/// A process in user namespace A and network namespace N that builds the seat, then writes the ids of B once PID 1 has
+/// made it. All this while PID 1 is busy building the root, so that nobody waits for it.
+fn helper(plan: &Plan, init: &Child, ids: &OwnedFd, news: &OwnedFd) -> Result<Child, Failed> {
+    match clone::fork(Fork::NONE, None).during("fork the helper")? {
+        Side::Parent(helper) => Ok(helper),
         Side::Child => {
-            let joined = rustix::thread::move_into_link_name_space(
-                outer.as_fd(),
-                Some(rustix::thread::LinkNameSpaceType::User),
-            );
+            let _ = clone::die_with_parent();
+            let said = match build_seat(plan, init) {
+                Ok(seat) => fd::send_all(news.as_fd(), &[SEAT], &seat.descriptors()).is_ok(),
+                Err(failed) => {
+                    let text = [&[FAILED], chain(&failed).as_bytes()].concat();
+                    let _ = fd::send_all(news.as_fd(), &text, &[]);
+                    false
+                }
+            };
             let mut byte = [0u8; 1];
             let told = fd::receive_with_fds(ids.as_fd(), &mut byte, &mut Vec::new());
-            let ready = joined.is_ok() && told.is_ok_and(|count| count == 1) && byte == [UNSHARED];
+            let ready = said && told.is_ok_and(|count| count == 1) && byte == [UNSHARED];
             if ready && plan.ids.repeated().write(init.pid).is_ok() {
                 let _ = fd::send_all(ids.as_fd(), &[WRITTEN], &[]);
             }
             clone::exit_now(0)
         }
+    }
+}
+
+fn build_seat(plan: &Plan, init: &Child) -> Result<Seat, Failed> {
+    let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::NETWORK;
+    rustix::thread::move_into_thread_name_spaces(init.pidfd.as_fd(), spaces)
+        .during("enter the sandbox's network namespace")?;
+    seat::build(&plan.ids.group_range())
+        .map_err(io::Error::other)
+        .during("take a seat in the sandbox's network")
+}
+
+/// What the helper said: the seat, why there is none, or nothing.
+fn hear_seat(news: &OwnedFd) -> Result<Seat, Option<String>> {
+    let (mut bytes, mut descriptors) = ([0u8; 1024], Vec::new());
+    let count = fd::receive_with_fds(news.as_fd(), &mut bytes, &mut descriptors).unwrap_or(0);
+    match bytes.get(..count).and_then(<[u8]>::split_first) {
+        Some((&FAILED, why)) => Err(Some(String::from_utf8_lossy(why).into_owned())),
+        Some((&SEAT, _)) => Seat::from_descriptors(descriptors).ok_or(None),
+        _ => Err(None),
     }
 }
 
@@ -178,6 +230,6 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     match (failed, said.first(), descriptors.pop()) {
         (Some(at), _, _) => Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned()),
         (None, Some(&SEALED), Some(terminals)) => Ok(terminals),
-        _ => Err("the process that builds the sandbox was killed".to_owned()),
+        _ => Err(KILLED.to_owned()),
     }
 }

@@ -8,6 +8,7 @@
 
 mod child;
 mod launch;
+mod porter;
 mod root;
 mod seal;
 mod system;

@@ -14,12 +14,13 @@ use airlock_linux::{
     caps::{Cap, CapSet},
     idmap::IdMap,
     mount::Access,
+    net::seat::OUTSIDE_V4,
     seccomp::{Nested, SetId},
 };
 use airlock_protocol::{
     control::Refusal,
     guest::User,
-    spec::{Spec, Tmpfs},
+    spec::{Publish, Spec, Tmpfs},
 };
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,8 @@ pub struct Plan {
     pub binds: Vec<Bind>,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
+    /// Ports of the host that lead inside.
+    pub publish: Vec<Publish>,
     /// Our own files in `/etc`.
     pub etc: Vec<(&'static str, String)>,
     /// Capabilities inside.
@@ -97,6 +100,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: PathBuf) -> 
         image,
         binds,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
+        publish: spec.publish.clone(),
         etc,
         caps,
         nested: if spec.nested { Nested::Yes } else { Nested::No },
@@ -225,7 +229,7 @@ pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, Stri
     let mut files = vec![
         ("hosts", etc::hosts(&spec.hostname)),
         ("hostname", etc::hostname(&spec.hostname)),
-        ("resolv.conf", etc::resolv_conf(None)),
+        ("resolv.conf", etc::resolv_conf(Some(OUTSIDE_V4.into()))),
     ];
     if caller.is_root() {
         files.push(("shadow", etc::shadow(&passwd)));
