@@ -12,7 +12,6 @@ SANS = ["DNS:test"] + [
     f"DNS:{name}" for zone in ("web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile")
     for name in (f"{zone}.test", f"*.{zone}.test")
 ] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
-names_shown = {}
 
 
 async def certificates(folder):
@@ -72,6 +71,12 @@ class Web:
         if path.startswith("/git/"):
             body = await reader.readexactly(length) if length else await chunks(headers, reader)
             return await self.git(method, path, headers, body, writer)
+        if path.startswith("/hook"):
+            body = await reader.readexactly(length) if length else await chunks(headers, reader)
+            log.hit("hook", writer, path=path, headers=headers, body=body.decode())
+            answer = b'{"verdict": "approved", "scope": "sandbox"}' if "/approve/" in path else b""
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            return True
         received = 0
         while received < length:
             data = await reader.read(min(1 << 16, length - received))

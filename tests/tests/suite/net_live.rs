@@ -224,6 +224,37 @@ fn an_answer_for_always_is_written_down_and_holds_in_the_next_sandbox() {
 }
 
 #[test]
+fn a_webhook_is_told_of_the_question_with_a_signature_and_may_answer() {
+    let Some(net) = net() else { return };
+    let (name, mark) = (net.internet.name("web"), net.internet.mark());
+    let key = "0123456789abcdef-of-the-webhook";
+    net.world.airlock(["ls"]).run().succeeded();
+    fs::write(net.world.home().join("webhook.key"), key).unwrap();
+    let config = format!(
+        "[approvals]\nwebhook = \"https://hooks.web.test/hook/approve/{mark}\"\nwebhook_key = \"webhook.key\"\n\
+         [network]\nextra_ca = \"{}\"\n",
+        net.internet.ca().display()
+    );
+    fs::write(net.world.home().join("config.toml"), config).unwrap();
+    let probe = format!("say(reach('{name}', wait=50), reach('{name}'))");
+
+    assert_eq!(net.inside(&["--ask", &name], &probe), "done done\n");
+
+    let hits = net.internet.hits(&format!("approve/{mark}"));
+    let hooks: Vec<&Value> = hits.iter().filter(|hit| hit["what"] == "hook").collect();
+    assert_eq!(hooks.len(), 1, "{hits:?}");
+    let body = hooks[0]["body"].as_str().unwrap();
+    let question: Value = serde_json::from_str(body).expect("the body is JSON");
+    assert!(body.contains(&name) && question.to_string().contains("\"port\":80"), "{body}");
+    let signature = hooks[0]["headers"]["airlock-signature"].as_str().expect("a signature").to_owned();
+    let time = signature.split([',', '=']).nth(1).unwrap();
+    let check = format!(
+        "import hmac\nsay(hmac.new({key:?}.encode(), b'{time}.' + {body:?}.encode(), 'sha256').hexdigest())"
+    );
+    assert_eq!(signature, format!("t={time},v1={}", net.outside(&check).trim()));
+}
+
+#[test]
 fn rules_that_change_under_traffic_never_let_through_what_they_deny() {
     let Some(net) = net() else { return };
     let name = net.internet.name("web");
