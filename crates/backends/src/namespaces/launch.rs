@@ -15,9 +15,12 @@ use airlock_linux::{
     net::seat::{self, Seat},
 };
 use airlock_protocol::control::Refusal;
-use rustix::{fs::CWD, thread::ThreadNameSpaceType};
+use rustix::{
+    fs::CWD,
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
 use std::{
-    io,
+    fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -50,6 +53,8 @@ impl Backend for Namespaces {
         let forked = clone::fork(Fork::SANDBOX, confine.cgroup).during("make user and other namespaces");
         let init = match forked.map_err(refused)? {
             Side::Child => {
+                // Whoever waits for the keeper or its helper must hear of their end.
+                drop((talk, link, ids));
                 let ends = child::Ends { talk: child_talk, link: child_link, ids: child_ids };
                 child::run(plan, sealing, ends)
             }
@@ -92,14 +97,16 @@ fn finish(
     let unsealed = |why: String| unsealed(plan, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
+    // Opened while PID 1 waits for its trees: later it is in B.
+    let spaces = Spaces::open(init).map_err(failed)?;
     let trees = trees(plan, init).map_err(failed)?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
     let (news, helper_news) = fd::pair().during("make a socket pair").map_err(failed)?;
-    let helper = helper(plan, init, &ids, &helper_news).map_err(failed)?;
+    let helper = helper(plan, (init, &spaces), &ids, &helper_news).map_err(failed)?;
     let porter = match plan.publish.is_empty() {
         true => None,
-        false => Some(porter::start(init).map_err(failed)?),
+        false => Some(porter::start(&spaces).map_err(failed)?),
     };
     // Whoever waits for the helper hears of its end.
     drop((ids, helper_news));
@@ -118,14 +125,41 @@ fn finish(
     Ok((terminals, seat, porter))
 }
 
+/// User namespace A and the network namespace that belongs to it.
+pub(super) struct Spaces {
+    user: OwnedFd,
+    network: OwnedFd,
+}
+
+impl Spaces {
+    fn open(init: &Child) -> Result<Spaces, Failed> {
+        let user = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
+        let network = fs::File::open(format!("/proc/{}/ns/net", init.pid.as_raw_nonzero()))
+            .during("open the sandbox's network namespace")?;
+        Ok(Spaces { user, network: network.into() })
+    }
+
+    /// Moves this process there.
+    pub(super) fn enter(&self) -> Result<(), Failed> {
+        move_into_link_name_space(self.user.as_fd(), Some(LinkNameSpaceType::User))
+            .and_then(|()| move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network)))
+            .during("enter the sandbox's network namespace")
+    }
+}
+
 /// A process in user namespace A and network namespace N that builds the seat, then writes the ids of B once PID 1 has
 /// made it. All this while PID 1 is busy building the root, so that nobody waits for it.
-fn helper(plan: &Plan, init: &Child, ids: &OwnedFd, news: &OwnedFd) -> Result<Child, Failed> {
+fn helper(
+    plan: &Plan,
+    (init, spaces): (&Child, &Spaces),
+    ids: &OwnedFd,
+    news: &OwnedFd,
+) -> Result<Child, Failed> {
     match clone::fork(Fork::NONE, None).during("fork the helper")? {
         Side::Parent(helper) => Ok(helper),
         Side::Child => {
             let _ = clone::die_with_parent();
-            let said = match build_seat(plan, init) {
+            let said = match build_seat(plan, spaces) {
                 Ok(seat) => fd::send_all(news.as_fd(), &[SEAT], &seat.descriptors()).is_ok(),
                 Err(failed) => {
                     let text = [&[FAILED], chain(&failed).as_bytes()].concat();
@@ -144,10 +178,8 @@ fn helper(plan: &Plan, init: &Child, ids: &OwnedFd, news: &OwnedFd) -> Result<Ch
     }
 }
 
-fn build_seat(plan: &Plan, init: &Child) -> Result<Seat, Failed> {
-    let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::NETWORK;
-    rustix::thread::move_into_thread_name_spaces(init.pidfd.as_fd(), spaces)
-        .during("enter the sandbox's network namespace")?;
+fn build_seat(plan: &Plan, spaces: &Spaces) -> Result<Seat, Failed> {
+    spaces.enter()?;
     seat::build(&plan.ids.group_range())
         .map_err(io::Error::other)
         .during("take a seat in the sandbox's network")

@@ -1,33 +1,27 @@
 //! Who brings published connections in: a process of the keeper's in user namespace A and the sandbox's network. It makes
 //! one socket for each byte it hears, nothing else; connecting is the keeper's.
 
-use super::{During, Failed};
+use super::{During, Failed, launch::Spaces};
 use airlock_engine::Porter;
 use airlock_linux::{
-    clone::{self, Child, Namespaces, Side},
-    fd, idmap,
+    clone::{self, Namespaces, Side},
+    fd,
 };
-use rustix::{
-    net::{AddressFamily, SocketFlags, SocketType},
-    thread::{LinkNameSpaceType, move_into_link_name_space},
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{
-    fs, io,
+    io,
     os::fd::{AsFd, OwnedFd},
 };
 
-/// Forked while PID 1 is still in A.
-pub(super) fn start(init: &Child) -> Result<Porter, Failed> {
-    let outer = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
-    let network = fs::File::open(format!("/proc/{}/ns/net", init.pid.as_raw_nonzero()))
-        .during("open the sandbox's network namespace")?;
+/// Forks it into the sandbox's network.
+pub(super) fn start(spaces: &Spaces) -> Result<Porter, Failed> {
     let (ours, theirs) = fd::pair().during("make a socket pair")?;
     match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
         Side::Parent(child) => Ok(Porter { child, socket: ours }),
         Side::Child => {
-            let joined = move_into_link_name_space(outer.as_fd(), Some(LinkNameSpaceType::User))
-                .and_then(|()| move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)));
-            if joined.is_ok() && clone::die_with_parent().is_ok() && fd::close_all_but(theirs.as_fd()).is_ok()
+            if spaces.enter().is_ok()
+                && clone::die_with_parent().is_ok()
+                && fd::close_all_but(theirs.as_fd()).is_ok()
             {
                 let _ = serve(&theirs);
             }
