@@ -1,4 +1,4 @@
-//! The way out of the sandbox: one long stream, exchanges on a kept connection, new connections; beside a direct veth
+//! The way out of the sandbox: one long stream, requests over TLS on a kept connection, new connections; beside a direct veth
 //! pair and pasta in the same run. And the keeper's memory while it holds a thousand connections, and while ten
 //! gigabytes pass.
 
@@ -28,11 +28,12 @@ pub(crate) const DIRECT: &str = "veth pair";
 pub(crate) const PASTA: &str = "pasta";
 
 /// The measurements: a name for tables, the client's key, the unit.
-pub(crate) const FIGURES: [(&str, &str, &str); 4] = [
+pub(crate) const FIGURES: [(&str, &str, &str); 5] = [
     ("stream", "stream", "MB/s"),
-    ("kept", "kept", "us"),
+    ("echo", "kept", "us"),
     ("connect", "new", "us"),
     ("connects", "rate", "per second"),
+    ("kept", "https", "us"),
 ];
 /// Memory of the keeper with a thousand connections.
 pub(crate) const HELD: &str = "1,000 held";
@@ -68,29 +69,40 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
 struct Lane {
     name: &'static str,
     command: Result<Command>,
-    samples: [Vec<f64>; 4],
+    /// Requests over TLS on one kept connection.
+    requests: Result<Command>,
+    samples: [Vec<f64>; 5],
 }
 
 fn race(field: &Field, place: &Place, rounds: usize) -> Vec<Figure> {
-    let client = |command: &mut Command| {
-        command.args(["way-client", &place.server(), SECONDS]);
-    };
-    let mut direct = Command::new(&place.tool);
-    client(&mut direct);
-    let pasta = program("pasta").context("there is no pasta (apt-get install passt)").map(|pasta| {
-        let mut command = Command::new(pasta);
-        command.args(["--quiet", "--config-net", "--"]).arg(&place.tool);
-        client(&mut command);
+    let client = [place.tool.display().to_string(), "way-client".into(), place.server(), SECONDS.into()];
+    let requests = ["wrk", "-t1", "-c1", "-d1s", "--latency", &format!("https://{NAME}/")].map(str::to_owned);
+    let plain = |words: &[String]| {
+        let mut words = words.iter();
+        let mut command = Command::new(words.next().map_or("", String::as_str));
+        command.args(words);
         command
-    });
-    let [root, with_ranges, single] = &field.ours;
+    };
+    let pasta = |words: &[String]| {
+        let pasta = program("pasta").context("there is no pasta (apt-get install passt)")?;
+        let mut command = Command::new(pasta);
+        command.args(["--quiet", "--config-net", "--"]).args(words);
+        Ok(command)
+    };
+    let lane = |name, command, requests| Lane { name, command, requests, samples: Default::default() };
     let mut lanes = vec![
-        Lane { name: DIRECT, command: Ok(direct), samples: Default::default() },
-        Lane { name: PASTA, command: pasta, samples: Default::default() },
+        lane(DIRECT, Ok(plain(&client)), Ok(plain(&requests))),
+        lane(PASTA, pasta(&client), pasta(&requests)),
     ];
+    let [root, with_ranges, single] = &field.ours;
     for (who, ours) in [(As::Root, root), (As::WithRanges, with_ranges), (As::Single, single)] {
         let command = present(ours).and_then(|ours| sandboxed(ours, place, &[SECONDS]));
-        lanes.push(Lane { name: who.name(), command, samples: Default::default() });
+        let asked = present(ours).map(|ours| {
+            let mut command = ours.airlock("run");
+            command.args(["--allow", NAME, "--"]).args(&requests);
+            ours.as_user(command)
+        });
+        lanes.push(lane(who.name(), command, asked));
     }
     for _ in 0..rounds {
         for lane in &mut lanes {
@@ -112,22 +124,35 @@ impl Lane {
             }
             Err(why) => self.command = Err(why),
         }
+        let Ok(requests) = &self.requests else { return };
+        match place.ask(requests).and_then(|said| half(&said).with_context(|| format!("wrk said {said}"))) {
+            Ok(median) => self.samples.iter_mut().last().into_iter().for_each(|samples| samples.push(median)),
+            Err(why) => self.requests = Err(why),
+        }
     }
 
     fn figures(self) -> Vec<Figure> {
-        let Lane { name, command, samples } = self;
-        let figure = |((measure, _, unit), samples): (&(&'static str, _, &'static str), Vec<f64>)| {
-            let contender = Contender::from(
-                name,
-                match &command {
-                    Ok(_) => Ok(Box::new(|| Command::new("true"))),
-                    Err(why) => Err(anyhow!("{why:#}")),
-                },
-            );
-            contender.figure(measure, unit, samples)
+        let Lane { name, command, requests, samples } = self;
+        let figure = |((measure, key, unit), samples): (&(&'static str, &str, &'static str), Vec<f64>)| {
+            let ran = if *key == "https" { &requests } else { &command };
+            let next: Result<Box<dyn FnMut() -> Command>> = match ran {
+                Ok(_) => Ok(Box::new(|| Command::new("true"))),
+                Err(why) => Err(anyhow!("{why:#}")),
+            };
+            Contender::from(name, next).figure(measure, unit, samples)
         };
         FIGURES.iter().zip(samples).map(figure).collect()
     }
+}
+
+/// Microseconds of the middle request, as wrk tells them.
+fn half(said: &str) -> Option<f64> {
+    let text = said.lines().find_map(|line| line.trim().strip_prefix("50%"))?.trim();
+    let (number, factor) = match text.strip_suffix("us") {
+        Some(number) => (number, 1.0),
+        None => (text.strip_suffix("ms")?, 1000.0),
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// The client in a sandbox that may reach the server by its name.
