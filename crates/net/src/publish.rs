@@ -18,11 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use thiserror::Error;
-use tokio::{
-    net::TcpStream,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 /// How long the way inside may take.
 const INSIDE: Duration = Duration::from_secs(10);
@@ -142,10 +138,12 @@ async fn carry(
             reset(&near);
             "unreachable"
         }
-        Ok(far) => match (Ends { near, far: prompt(far) }).relay(&wall.pool, &moved, Vec::new(), None).await {
-            End::Closed => "closed",
-            End::Reset | End::Refused(_) => "reset",
-        },
+        Ok(far) => {
+            match (Ends { near, far: prompt(far) }).relay(&wall.pool, &moved, Vec::new(), None).await {
+                End::Closed => "closed",
+                End::Reset | End::Refused(_) => "reset",
+            }
+        }
     };
     wall.gate.finish(&Finished {
         trace: &trace,
