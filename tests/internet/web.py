@@ -106,6 +106,7 @@ class Web:
             part = block[:size]
             writer.write(part)
             await writer.drain()
+            await asyncio.sleep(0)  # others too; a drain that need not wait does not
             size -= len(part)
         return True
 
