@@ -339,7 +339,7 @@ impl<'a> Session<'a> {
         {
             let size = WindowSize { rows, columns };
             self.client.queue(&Request::Resize(size))?;
-            if let Some(drawn) = self.asking.as_ref().and_then(|asking| asking.draw(size)) {
+            if let Some(drawn) = self.asking.as_mut().and_then(|asking| asking.draw(size)) {
                 self.draw(&drawn);
             }
         }
