@@ -99,9 +99,10 @@ pub enum Entry {
     },
     /// The file that ends with this line is full; the next record begins another.
     Rotated {
-        /// Records that are dropped with the oldest file.
+        /// Records that are dropped with the second oldest file; the oldest stays for ever.
         dropped: u64,
-        /// The number of the oldest record that is kept; 0 where it could not be told.
+        /// The number of the first record that is kept behind those which were dropped; of the oldest while none was. 0 where
+        /// it could not be told.
         #[serde(default)]
         first_kept: u64,
     },
