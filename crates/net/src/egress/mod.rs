@@ -30,6 +30,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// How long everything together may take.
@@ -42,6 +43,8 @@ pub struct Egress {
     proxy: Option<Proxy>,
     direct: Vec<Direct>,
     host_ports: Vec<u16>,
+    /// Places for attempts beside the first of their flow.
+    beside: Semaphore,
     deadline: Duration,
     #[cfg(test)]
     exempt: Vec<Cidr>,
@@ -148,6 +151,7 @@ impl Egress {
             proxy: settings.proxy.as_deref().map(Proxy::parse).transpose()?,
             direct: settings.no_proxy.iter().map(|text| Direct::parse(text)).collect::<Result<_, _>>()?,
             host_ports: settings.host_ports.clone(),
+            beside: Semaphore::new(race::MOST_BESIDE),
             deadline: DEADLINE,
             #[cfg(test)]
             exempt: Vec::new(),
@@ -181,7 +185,7 @@ impl Egress {
             let addresses = race::interleave(&addresses);
             let places: Vec<SocketAddr> = addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
             let unreachable = |source| DialError::Unreachable { host: host.to_owned(), port, source };
-            race::connect(&places).await.map(|(stream, _)| stream).map_err(unreachable)
+            race::connect(&places, &self.beside).await.map(|(stream, _)| stream).map_err(unreachable)
         };
         timeout(self.deadline, reached).await.map_err(|_| late())?
     }
@@ -207,7 +211,7 @@ impl Egress {
         let checked = self.checked(wish, &addresses)?;
         match proxy {
             Some(proxy) => self.through(proxy, wish).await,
-            None => connect(wish, &race::interleave(&checked)).await,
+            None => self.connect(wish, &race::interleave(&checked)).await,
         }
     }
 
@@ -216,7 +220,15 @@ impl Egress {
         if !self.host_ports.contains(&wish.port) {
             return Err(DialError::HostPort(wish.port));
         }
-        connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await
+        self.connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await
+    }
+
+    async fn connect(&self, wish: &Wish<'_>, addresses: &[IpAddr]) -> Result<Dialled, DialError> {
+        let unreachable =
+            |source| DialError::Unreachable { host: wish.target.to_string(), port: wish.port, source };
+        let places = places(addresses, wish.port);
+        let (stream, address) = race::connect(&places, &self.beside).await.map_err(unreachable)?;
+        Ok(Dialled { stream, address })
     }
 
     async fn resolve(&self, name: &HostName) -> Result<std::rc::Rc<[IpAddr]>, DialError> {
@@ -261,7 +273,8 @@ impl Egress {
         };
         let failed = |source| DialError::Proxy { host: wish.target.to_string(), port: wish.port, source };
         let places = places(&race::interleave(&addresses), proxy.port);
-        let (mut stream, address) = race::connect(&places).await.map_err(|error| failed(error.into()))?;
+        let (mut stream, address) =
+            race::connect(&places, &self.beside).await.map_err(|error| failed(error.into()))?;
         proxy.connect(&mut stream, wish.target, wish.port).await.map_err(failed)?;
         Ok(Dialled { stream, address })
     }
@@ -293,13 +306,6 @@ impl fmt::Display for Why {
             Why::ThisHost => f.write_str("this host"),
         }
     }
-}
-
-async fn connect(wish: &Wish<'_>, addresses: &[IpAddr]) -> Result<Dialled, DialError> {
-    let unreachable =
-        |source| DialError::Unreachable { host: wish.target.to_string(), port: wish.port, source };
-    let (stream, address) = race::connect(&places(addresses, wish.port)).await.map_err(unreachable)?;
-    Ok(Dialled { stream, address })
 }
 
 fn places(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
