@@ -205,13 +205,15 @@ pub fn refusal(code: u8, what: &str, why: Option<&str>, fix: Option<&str>) -> Re
     Refusal { code, what: what.to_owned(), why: why.map(str::to_owned), fix: fix.map(str::to_owned) }
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line, without the numbers that the standard library appends: they say nothing that the
+/// words do not.
 pub fn chain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
+    let plain = |text: String| text.split(" (os error").next().unwrap_or_default().to_owned();
+    let mut text = plain(err.to_string());
     let mut source = err.source();
     while let Some(cause) = source {
         text.push_str(": ");
-        text.push_str(&cause.to_string());
+        text.push_str(&plain(cause.to_string()));
         source = cause.source();
     }
     text

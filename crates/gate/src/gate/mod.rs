@@ -21,6 +21,7 @@ mod crowd;
 mod record;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod unanswered;
 
 pub use change::AnswerError;
@@ -69,6 +70,7 @@ pub struct Gate {
     refused: Notify,
     busy: RefCell<busy::Busy>,
     crowded: Notify,
+    trouble: trouble::Trouble,
 }
 
 impl Gate {
@@ -91,6 +93,7 @@ impl Gate {
             refused: Notify::new(),
             busy: RefCell::default(),
             crowded: Notify::new(),
+            trouble: trouble::Trouble::default(),
         })
     }
 
@@ -131,7 +134,7 @@ impl Gate {
 
     /// Writes and syncs what is left. For the end of the keeper.
     pub fn close(&self) -> Result<(), crate::ledger::Error> {
-        self.tell_refused();
+        self.tell_all_refused();
         self.tell_busy();
         self.pay()?;
         self.ledger.sync_now()

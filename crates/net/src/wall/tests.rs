@@ -8,6 +8,7 @@ use airlock_linux::{fd, net::seat};
 use std::{
     io::{Read, Write},
     net::SocketAddr,
+    os::fd::AsFd,
     os::unix::net::{UnixListener, UnixStream},
     process::{Child, Command},
 };
@@ -169,6 +170,16 @@ impl World {
             .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
             .collect();
         text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// The denials that the ledger knows of.
+    fn denied(&self) -> u64 {
+        let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap();
+        let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        records
+            .filter(|record| record["verdict"] == "deny")
+            .map(|record| record["times"].as_u64().unwrap_or(1))
+            .sum()
     }
 
     /// Waits until the ledger has such a line.
@@ -493,20 +504,9 @@ fn a_program_that_gives_up_is_no_longer_asked_about() {
 #[test]
 fn a_flow_ends_if_its_private_range_was_closed_while_it_was_dialled() {
     run(async {
-        let open = "[[rule]]
-allow = 'a.test'
-private = ['10.20.0.0/16']
-";
+        let open = "[[rule]]\nallow = 'a.test'\nprivate = ['10.20.0.0/16']\n";
         let world = World::raise(open, &[])?;
-        for (rules, lives) in [
-            (open, true),
-            (
-                "[[rule]]
-allow = 'a.test'
-",
-                false,
-            ),
-        ] {
+        for (rules, lives) in [(open, true), ("[[rule]]\nallow = 'a.test'\n", false)] {
             let mut ticket = world.wall.flows.enter().unwrap();
             ticket.decided(What::Out { target: "a.test".parse().unwrap(), port: 443, asked: false });
             world.other_rules(rules);
@@ -516,6 +516,33 @@ allow = 'a.test'
             let moved = ticket.unless_revoked(std::future::ready(())).await;
             assert_eq!(moved.is_some(), lives);
         }
+        Some(())
+    });
+}
+
+#[test]
+fn every_refusal_of_the_kernel_is_in_the_ledger_however_many_there_are() {
+    run(async {
+        let mut world = World::raise("", &[])?;
+        for _ in 0..3000 {
+            assert_eq!(world.inside.connect("192.0.2.7:443").unwrap_err(), "ConnectionRefused");
+        }
+        world.wall.close();
+        world.wall.gate.close().unwrap();
+        assert_eq!(world.denied(), 3000);
+        assert!(world.recorded(&["decision"]) < 50);
+        Some(())
+    });
+}
+
+#[test]
+fn what_the_kernel_only_counted_is_told_within_seconds() {
+    run(async {
+        let mut world = World::raise("", &[])?;
+        for _ in 0..1000 {
+            assert!(world.inside.connect("192.0.2.7:443").is_err());
+        }
+        world.until_recorded(&["several"]).await;
         Some(())
     });
 }
