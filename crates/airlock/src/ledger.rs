@@ -87,7 +87,9 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
     let mut is_audit = false;
     for record in denied {
         let Entry::Decision { crossing, audit_only, times, .. } = &record.entry else { continue };
-        count = count.saturating_add(times.unwrap_or(1));
+        // A program asks for a name several times (A, AAAA) where it means one connection.
+        let is_repeat = matches!(crossing, Crossing::Resolve { .. }) && times.is_some();
+        count = count.saturating_add(if is_repeat { 0 } else { times.unwrap_or(1) });
         is_audit |= *audit_only;
         let host = match crossing {
             Crossing::Resolve { host, .. } | Crossing::Connect { host, .. } => host.as_str(),

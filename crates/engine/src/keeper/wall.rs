@@ -21,7 +21,7 @@ use airlock_protocol::{
     spec::{self, Spec},
 };
 use std::{
-    io,
+    io::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
@@ -196,7 +196,8 @@ pub(super) async fn tell_trouble(gate: Rc<Gate>, news: mpsc::Sender<News>) {
     let mut trouble = gate.trouble();
     while trouble.changed().await.is_ok() {
         let Some(why) = trouble.borrow_and_update().clone() else { continue };
-        eprintln!("airlock keep: {why}");
+        // The log may lie on the disk that is full: `eprintln!` would panic.
+        let _ = writeln!(io::stderr(), "airlock keep: {why}");
         // A client that does not read has the log.
         let _ = news.try_send(News::Told(Event::LedgerFails { why }));
     }
