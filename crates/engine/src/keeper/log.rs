@@ -153,6 +153,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case is long; a few of them reach every edge.
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn cutting_loses_nothing(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..30_000)) {
             let mut seen = Vec::new();
