@@ -112,6 +112,9 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
     ))
 }
 
+/// What stands above the lines of records.
+pub(crate) const HEADER: &str = "TIME (UTC)           WHAT        CROSSING, AND WHY";
+
 /// One record for a person, in one line.
 pub(crate) fn line(record: &Record) -> String {
     let time = record.at.get(..19).unwrap_or(&record.at).replace('T', " ");

@@ -25,6 +25,7 @@ mod limits;
 mod limits_disk;
 mod net;
 mod net_clients;
+mod net_config;
 mod net_ledger;
 mod net_live;
 mod net_names;

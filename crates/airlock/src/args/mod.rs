@@ -109,6 +109,9 @@ pub(crate) enum Verb {
     /// Print names of sandboxes, for completion scripts
     #[command(hide = true)]
     CompleteSandboxes,
+    /// Print names of groups, for completion scripts
+    #[command(hide = true)]
+    CompleteGroups,
 }
 
 #[derive(Debug, Args)]

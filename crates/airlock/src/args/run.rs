@@ -129,10 +129,10 @@ pub(crate) struct NetworkArgs {
     /// Allow a host or a group (`airlock policy groups`); without a port 80 and 443; repeatable
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
     pub(crate) allow: Vec<String>,
-    /// Deny a host or a group, whatever other rules say; repeatable
+    /// Deny a host or a group, whatever other rules say; without a port every port; repeatable
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
     pub(crate) deny: Vec<String>,
-    /// Ask a person before the first connection to a host; repeatable
+    /// Ask a person before each connection to a host; without a port 80 and 443; repeatable
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
     pub(crate) ask: Vec<String>,
     /// Rules from a file, TOML or Markdown with front matter; repeatable

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The rules come before those in force, and count at once. What they no longer allow is closed within a second.
-HOST may be a name, `*.suffix`, an address, a range of addresses or a group; without a port it means 80 and 443.
+HOST may be a name, `*.suffix`, an address, a range of addresses or a group. Without a port `allow` means 80 and
+443, and `deny` every port.
 
 Examples:
   airlock allow web api.example.com
@@ -17,7 +18,7 @@ Examples:
 pub(crate) struct ChangeArgs {
     /// Which sandbox
     pub(crate) sandbox: String,
-    /// What to allow or deny
+    /// Hosts or groups
     #[arg(required = true, value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
 }
@@ -213,9 +214,9 @@ pub(crate) struct ApprovalsArgs {
 #[command(after_help = "\
 REQUEST is an id that `airlock approvals` shows or an unambiguous beginning of one; nothing means the newest.
 
---always also writes the rule down: into the project's airlock.toml where the sandbox was started with one that
-is trusted, into --file where given, and else into $AIRLOCK_HOME/answers.toml, which answers the same question
-in later sandboxes but opens nothing that their rules deny.")]
+--always also writes the rule down: into --file where given, else into the project's airlock.toml where a rule in
+it asked and it is as you trusted it, and else into $AIRLOCK_HOME/answers.toml, which answers the same question in
+later sandboxes but opens nothing that their rules deny.")]
 pub(crate) struct AnswerArgs {
     /// Which request
     #[arg(default_value = "-")]
@@ -234,7 +235,7 @@ pub(crate) struct AnswerArgs {
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
 pub(crate) struct ScopeArgs {
-    /// For this connection alone (default)
+    /// For this connection, and others like it that wait now (default)
     #[arg(long)]
     once: bool,
     /// For this host and port as long as the sandbox lives
@@ -276,8 +277,9 @@ pub(crate) struct LearnArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A project's airlock.toml lies where the sandboxed program can write. It counts only if you have trusted exactly
-what it says; a changed one is shown with its changes and asked about anew.
+A project's airlock.toml lies where the sandboxed program can write, and so do the files that it names (`policy`,
+`env_file`). They count only if you have trusted exactly what they say; a changed one is shown with its changes
+and asked about anew.
 
 Examples:
   airlock trust                 show the airlock.toml that counts here, and ask

@@ -58,18 +58,15 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
     let one = chosen(waiting(&store)?, &args.request)?;
     let scope = args.scope.scope();
     let answer = Answer { id: one.pending.id.clone(), verdict, scope };
-    match Client::connect(&one.sandbox)?.ask(&Request::Answer(answer.clone()))? {
-        Reply::Refused(refusal) => return Err(refusal.into()),
-        _ if scope != Scope::Always => {}
-        _ => {
-            let path = answers::keep(
-                &one.pending,
-                verdict,
-                args.file.as_deref(),
-                &answers::Where::of(&one.sandbox)?,
-            )?;
-            say(Voice::Normal, &format!("the rule is in {}", path.display()));
-        }
+    let mut client = Client::connect(&one.sandbox)?;
+    // Before the answer: a rule that cannot be written is no answer for good, and the connection still waits.
+    if scope == Scope::Always {
+        let place = answers::Where::of(&one.sandbox)?;
+        let path = answers::keep(&one.pending, verdict, args.file.as_deref(), &place)?;
+        say(Voice::Normal, &format!("the rule is in {}", path.display()));
+    }
+    if let Reply::Refused(refusal) = client.ask(&Request::Answer(answer.clone()))? {
+        return Err(refusal.into());
     }
     let verb = match verdict {
         Given::Approved => "approved",

@@ -1,6 +1,6 @@
 //! `airlock completion`: a script for a shell. Verbs and flags are in the script, names of sandboxes are asked for.
 
-use crate::{args::Cli, failure::Outcome, home};
+use crate::{args::Cli, failure::Outcome, home, registries, spec::Host};
 use clap::CommandFactory;
 use clap_complete::Shell;
 use std::io::Write;
@@ -11,13 +11,16 @@ const TAKERS: [&str; 14] = [
     "deny", "ledger",
 ];
 /// Verbs of verbs that do.
-const NESTED: [(&str, &str); 5] = [
+const NESTED: [(&str, &str); 6] = [
     ("policy", "show"),
     ("policy", "set"),
     ("policy", "explain"),
+    ("policy", "diff"),
     ("ledger", "verify"),
     ("ledger", "export"),
 ];
+/// Flags that take groups.
+const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
 /// Verbs whose further words are no sandboxes.
 const TAKE_ONE: &str = "exec|allow|deny";
 
@@ -45,14 +48,31 @@ pub(crate) fn sandboxes() -> Outcome {
     Ok(0)
 }
 
+/// Names of groups of hosts, one a line.
+pub(crate) fn groups() -> Outcome {
+    let Ok(host) = Host::current() else { return Ok(0) };
+    let mut stdout = std::io::stdout().lock();
+    for group in airlock_gate::groups::list(&registries::discover_all(&host)) {
+        writeln!(stdout, "{}", group.name)?;
+    }
+    Ok(0)
+}
+
 /// Wraps the generated function: after a verb that takes sandboxes, names are offered beside the flags.
 fn bash() -> String {
     let takers = TAKERS.map(|verb| format!("{verb}\\ *")).join("|");
     let nested = NESTED.map(|(verb, nested)| format!("{verb}\\ {nested}")).join("|");
+    let take_groups = TAKE_GROUPS.join("|");
     format!(
         r#"
 _airlock_with_names() {{
     _airlock "$@"
+    case "${{COMP_WORDS[COMP_CWORD-1]}}" in
+        {take_groups})
+            COMPREPLY=($(compgen -W "$(airlock complete-groups 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+            return
+            ;;
+    esac
     case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
         {nested}|{takers})
             local here="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -72,15 +92,26 @@ fn zsh(script: &str) -> String {
     let is_taker = |line: &str| {
         line.contains("sandbox -- Which sandbox") || line.contains("sandboxes -- Which sandboxes")
     };
-    let listed: String =
-        script
-            .split_inclusive('\n')
-            .map(|line| {
-                if is_taker(line) { line.replace(":_default'", ":_airlock_names'") } else { line.to_owned() }
-            })
-            .collect();
+    let takes_either = |line: &str| {
+        line.contains("from -- A sandbox or a file") || line.contains("to -- What to compare it with")
+    };
+    let takes_groups =
+        |line: &str| TAKE_GROUPS.iter().any(|flag| line.trim_start().starts_with(&format!("'*{flag}=[")));
+    let listed: String = script
+        .split_inclusive('\n')
+        .map(|line| {
+            let action = match line {
+                line if is_taker(line) => ":_airlock_names'",
+                line if takes_either(line) => ":{_airlock_names; _files}'",
+                line if takes_groups(line) => ":_airlock_groups'",
+                _ => ":_default'",
+            };
+            line.replace(":_default'", action)
+        })
+        .collect();
     let names = "_airlock_names() {\n    local -a names\n    names=(${(f)\"$(airlock complete-sandboxes 2>/dev/null)\"})\n    \
-                 _describe sandbox names\n}\n\n";
+                 _describe sandbox names\n}\n\n_airlock_groups() {\n    local -a groups\n    \
+                 groups=(${(f)\"$(airlock complete-groups 2>/dev/null)\"})\n    _describe group groups\n}\n\n";
     listed.replacen("_airlock() {\n", &format!("{names}_airlock() {{\n"), 1)
 }
 
@@ -92,7 +123,15 @@ fn fish() -> String {
     };
     let nested =
         |(verb, nested): &(&str, &str)| line(&format!("{verb}; and __fish_seen_subcommand_from {nested}"));
-    TAKERS.iter().map(|verb| line(verb)).chain(NESTED.iter().map(nested)).collect()
+    let groups = |flag: &&str| {
+        let flag = flag.trim_start_matches('-');
+        let list = "(airlock complete-groups 2>/dev/null)";
+        format!(
+            "complete -c airlock -n \"__fish_seen_subcommand_from run learn\" -l {flag} -x -a \"{list}\"\n"
+        )
+    };
+    let takers = TAKERS.iter().map(|verb| line(verb)).chain(NESTED.iter().map(nested));
+    takers.chain(TAKE_GROUPS.iter().map(groups)).collect()
 }
 
 #[cfg(test)]
@@ -104,7 +143,11 @@ mod tests {
         let command = Cli::command();
         let takes = |verb: &&clap::Command| {
             let first = verb.get_positionals().next();
-            first.is_some_and(|first| first.get_id().as_str().starts_with("sandbox"))
+            first.is_some_and(|first| {
+                let name = first.get_value_names().and_then(|names| names.first());
+                first.get_id().as_str().starts_with("sandbox")
+                    || name.is_some_and(|name| name == "SANDBOX|FILE")
+            })
         };
         let mut takers: Vec<_> =
             command.get_subcommands().filter(takes).map(clap::Command::get_name).collect();
@@ -127,7 +170,9 @@ mod tests {
         let mut script = Vec::new();
         clap_complete::generate(Shell::Zsh, &mut Cli::command(), "airlock", &mut script);
         let script = zsh(&String::from_utf8(script).unwrap());
-        assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len() + NESTED.len());
+        assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len() + NESTED.len() - 1);
+        assert_eq!(script.matches(":{_airlock_names; _files}'").count(), 2);
+        assert_eq!(script.matches(":_airlock_groups'").count(), 2 * TAKE_GROUPS.len());
         assert_eq!(script.matches("_airlock_names() {").count(), 1);
     }
 }

@@ -5,7 +5,7 @@ use crate::{args::GetArgs, clean::clean_line, failure::Outcome, home};
 use airlock_protocol::{
     policy::{Policy, Verdict},
     size,
-    spec::{Restart, Spec, Workspace},
+    spec::{Publish, Restart, Spec, Workspace},
     state::{By, Enforced, Limit, State},
 };
 use serde::Serialize;
@@ -56,9 +56,14 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
         line("mount", &format!("{} at {} ({mode})", mount.source.display(), mount.target.display()));
     }
     line("network", &network(&spec.policy));
-    for published in &spec.publish {
-        let outside = SocketAddr::new(published.address, published.port);
-        line("published", &format!("{outside} leads to port {} inside", published.inside));
+    // While it runs, the ports that it really has: a free one may have been asked for.
+    let published = if state.status.is_live() { &state.published } else { &spec.publish };
+    for Publish { address, port, inside } in published {
+        let outside = match port {
+            0 => format!("a free port of {address}"),
+            port => SocketAddr::new(*address, *port).to_string(),
+        };
+        line("published", &format!("{outside} leads to port {inside} inside"));
     }
     for limit in &state.limits {
         line("limit", &limit_words(limit));
@@ -141,6 +146,7 @@ fn limit_words(enforced: &Enforced) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use airlock_protocol::state::Status;
 
     #[test]
     fn a_page_tells_everything_in_lines() {
@@ -151,6 +157,7 @@ mod tests {
                        {"limit": "cpu", "value": 1500, "requested": true, "by": "cgroup_v2"},
                        {"limit": "pids", "value": 100, "requested": false, "by": "nothing"}],
             "id_map": [{"inside": 0, "outside": 100_000, "count": 65536}],
+            "published": [{"address": "127.0.0.1", "port": 8080, "inside": 80}],
         }))
         .unwrap();
         let spec: Spec = serde_json::from_value(serde_json::json!({
@@ -160,7 +167,7 @@ mod tests {
                 {"verdict": "allow", "hosts": ["api.example.com"], "ports": [{"first": 443, "last": 443}]},
                 {"verdict": "ask", "hosts": ["*"], "ports": [{"first": 443, "last": 443}]},
             ]},
-            "publish": [{"address": "127.0.0.1", "port": 8080, "inside": 80}],
+            "publish": [{"address": "127.0.0.1", "port": 0, "inside": 80}],
             "stdio": {"stdin": "null", "stdout": "captured", "stderr": "captured"},
         }))
         .unwrap();
@@ -184,5 +191,9 @@ ids         65536 from 0 inside are 100000 on the host
 keeper      pid 42
 ";
         assert_eq!(page(&state, &spec, jiff::Timestamp::UNIX_EPOCH), expected);
+
+        let stopped = State { status: Status::Stopped, ..state };
+        let shown = page(&stopped, &spec, jiff::Timestamp::UNIX_EPOCH);
+        assert!(shown.contains("published   a free port of 127.0.0.1 leads to port 80 inside\n"), "{shown}");
     }
 }

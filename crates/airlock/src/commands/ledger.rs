@@ -6,6 +6,7 @@ use crate::{
     failure::{Failure, Outcome},
     home,
     ledger::{self, Kept, line},
+    say::{Voice, say},
 };
 use airlock_doors::control::client::{Client, Error};
 use airlock_gate::ledger::{Growth, Item, Reader, is_denial, ocsf, verify as chain};
@@ -33,11 +34,16 @@ fn print(args: &LedgerArgs) -> Outcome {
     // Watched before read: nothing written in between is missed.
     let follow = if args.follow { Follow::new(&kept)? } else { None };
     let mut reader = Reader::open(&kept.folder).map_err(unreadable)?;
+    if !args.json {
+        writeln!(io::stdout(), "{}", ledger::HEADER)?;
+    }
     let mut last = VecDeque::new();
+    let mut has_denials = false;
     let mut take = |item: Item| {
         if !is_wanted(args, &item) {
             return Ok(());
         }
+        has_denials |= matches!(&item, Item::Record(record) if is_denial(&record.entry));
         last.push_back(item);
         match args.tail {
             Some(most) if last.len() > most => drop(last.pop_front()),
@@ -48,7 +54,12 @@ fn print(args: &LedgerArgs) -> Outcome {
     };
     each(&mut reader, &mut take)?;
     last.iter().try_for_each(|item| show(args, item))?;
-    let Some(mut follow) = follow else { return Ok(0) };
+    let Some(mut follow) = follow else {
+        if has_denials && !args.json {
+            say(Voice::Normal, &hint(&kept));
+        }
+        return Ok(0);
+    };
     loop {
         let has_ended = follow.wait()?;
         each(&mut reader, &mut |item| match is_wanted(args, &item) {
@@ -58,6 +69,14 @@ fn print(args: &LedgerArgs) -> Outcome {
         if has_ended {
             return Ok(0);
         }
+    }
+}
+
+/// What to do about what was denied.
+fn hint(kept: &Kept) -> String {
+    match &kept.sandbox {
+        Some(_) => format!("`airlock allow {} HOST` permits what was denied, while it runs", kept.name),
+        None => "`airlock run --allow HOST` permits what was denied".to_owned(),
     }
 }
 
@@ -122,12 +141,22 @@ fn verify(args: &VerifyArgs) -> Outcome {
 fn export(args: &ExportArgs) -> Outcome {
     let kept = ledger::find(&home::store()?, &args.sandbox)?;
     let mut reader = Reader::open(&kept.folder).map_err(unreadable)?;
+    let mut damaged = 0u64;
     each(&mut reader, &mut |item| match (item, args.format) {
         (Item::Record(record), LedgerFormat::Ocsf) => print_json(&ocsf::event(&record)),
         (Item::Record(record), LedgerFormat::Jsonl) => print_json(&record),
-        (Item::Damaged { .. }, _) => Ok(()),
+        (Item::Damaged { .. }, _) => {
+            damaged += 1;
+            Ok(())
+        }
     })?;
-    Ok(0)
+    match damaged {
+        0 => Ok(0),
+        count => Err(Failure::new(format!("the export lacks what stands in {count} damaged places"))
+            .code(1)
+            .why("they hold no record; every whole record was printed")
+            .fix(format!("airlock ledger verify {}", kept.id))),
+    }
 }
 
 fn unreadable(err: io::Error) -> Failure {

@@ -63,6 +63,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Version(args) => version(&args),
         Verb::Keep(args) => keep::run(&args),
         Verb::CompleteSandboxes => completion::sandboxes(),
+        Verb::CompleteGroups => completion::groups(),
     }
 }
 

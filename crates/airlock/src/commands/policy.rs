@@ -77,8 +77,10 @@ fn test(args: &TestPolicyArgs) -> Outcome {
         differs |= !is_as_wanted;
         report(args, &explained, is_wanted, is_as_wanted)?;
     }
-    if !args.json && args.urls.is_empty() {
-        writeln!(io::stdout(), "{} rules, all well", policy.rules.len())?;
+    match (args.urls.is_empty(), args.json) {
+        (true, true) => print_json(&json!({ "rules": policy.rules.len(), "ok": true }))?,
+        (true, false) => writeln!(io::stdout(), "{} rules, all well", policy.rules.len())?,
+        (false, _) => {}
     }
     Ok(u8::from(differs))
 }

@@ -62,7 +62,12 @@ pub(crate) fn own(home: &Path) -> Result<Own, Failure> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Own::default()),
-        Err(err) => return Err(Failure::because(format!("could not read {}", path.display()), &err).code(2)),
+        Err(err) => {
+            let failure = Failure::because(format!("could not read {}", path.display()), &err).code(2);
+            return Err(
+                failure.fix("make it a text file that you may read, or remove it: the defaults count then")
+            );
+        }
     };
     own::parse(Source { name: &path.display().to_string(), text: &text }, home)
 }
@@ -164,8 +169,13 @@ pub(crate) fn nearest_record(directory: &Path, trust: &Trust) -> Result<PathBuf,
 
 /// The text of a file that a person named.
 pub(crate) fn read_named(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|err| Failure::because(format!("could not read {}", path.display()), &err).code(2))
+    std::fs::read_to_string(path).map_err(|err| {
+        let fix = match err.kind() {
+            io::ErrorKind::NotFound => "look at the path: a relative one is meant from the current directory",
+            _ => "name a text file that you may read",
+        };
+        Failure::because(format!("could not read {}", path.display()), &err).code(2).fix(fix)
+    })
 }
 
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {

@@ -99,7 +99,11 @@ impl<'t, 'v> Value<'t, 'v> {
             DeValue::Float(number) => number.as_str().to_owned(),
             _ => return Err(self.wrong(format!("{} is a text or a number", self.key))),
         };
-        parse(&text).map_err(|why| self.wrong(why))
+        // "X is no size: write 4G" says what and what to do.
+        parse(&text).map_err(|why| match why.rsplit_once(": write ") {
+            Some((what, fix)) => self.wrong(what).fix(format!("write {fix}")),
+            None => self.wrong(why),
+        })
     }
 
     /// One value, or several in a list.

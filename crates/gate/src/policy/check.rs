@@ -63,12 +63,15 @@ fn check_example(
     let decides = deciding.is_some_and(|deciding| deciding.at == read.at);
     match (wanted, decides) {
         (true, true) | (false, false) => Ok(()),
-        (false, true) => Err(bad("is decided by this rule, and should not be")),
+        (false, true) => Err(bad("is decided by this rule, and should not be")
+            .fix("make the rule narrower, or put one before it that decides this")),
         (true, false) => {
             let why = judged
                 .rule
                 .map_or("no rule matches it".to_string(), |rule| format!("{} decides it", rule.words()));
-            Err(bad("is not decided by this rule").why(why))
+            Err(bad("is not decided by this rule")
+                .why(why)
+                .fix("correct the example, or the rule's hosts and ports"))
         }
     }
 }

@@ -56,7 +56,9 @@ pub(super) fn reads(
     }
     let table = DeTable::parse(source.text).map_err(|err| {
         let at = err.span().unwrap_or(0..0);
-        source.bad(at, format!("this is not TOML: {}", err.message()))
+        source
+            .bad(at, format!("this is not TOML: {}", err.message()))
+            .fix("correct the line; docs/policy.md shows the form")
     })?;
     let mut file = PolicyFile::default();
     let mut known = discovered.clone();

@@ -81,7 +81,7 @@ pub(super) fn read(
     Ok(named.into_iter().map(read).collect())
 }
 
-/// Reads `HOST[:PORTS]` of a flag.
+/// Reads `HOST[:PORTS]` of a flag. Who denies a host there without a port means all of it.
 pub(super) fn from_flag(
     verdict: Verdict,
     source: Source<'_>,
@@ -93,7 +93,11 @@ pub(super) fn from_flag(
     };
     let hosts = Hosts { source, known };
     let rules = from_word(&hosts, verdict, (source.text, 0..source.text.len()), &Origin { from, line: 0 });
-    rules.map_err(|bad| BadPolicy { line: 0, ..bad })
+    let mut rules = rules.map_err(|bad| BadPolicy { line: 0, ..bad })?;
+    if verdict == Verdict::Deny && split_ports(source.text).1.is_none() {
+        rules.iter_mut().for_each(|rule| rule.ports = vec![Ports::ALL]);
+    }
+    Ok(rules)
 }
 
 /// Reads `HOST[:PORTS]`, or a group in place of the host.
@@ -187,7 +191,9 @@ fn read_tls(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) -> Result
     match value.get_ref() {
         DeValue::String(text) if text == "opaque" => Ok(Tls::Opaque),
         DeValue::String(text) if text == "checked" => Ok(Tls::Checked),
-        _ => Err(source.bad(value.span(), "`tls` is \"checked\" or \"opaque\"")),
+        _ => Err(source
+            .bad(value.span(), "`tls` is \"checked\" or \"opaque\"")
+            .fix("remove it: what is checked is the default")),
     }
 }
 

@@ -195,6 +195,18 @@ fn examples_are_decided_by_their_own_rule() {
 }
 
 #[test]
+fn a_flag_that_denies_a_host_denies_all_of_it() {
+    let ports = |text: &str| {
+        let rules = rule_from_flag(Verdict::Deny, text, "--deny").unwrap();
+        rules.into_iter().flat_map(|rule| rule.ports).collect::<Vec<_>>()
+    };
+    for text in ["a.test", "*.a.test", "192.0.2.1", "2001:db8::/32", "mistral"] {
+        assert_eq!(ports(text), [Ports::ALL], "{text}");
+    }
+    assert_eq!(ports("a.test:22"), [Ports::one(22)]);
+}
+
+#[test]
 fn a_flag_is_a_host_with_or_without_ports_or_a_group() {
     let flag = |text: &str| rule_from_flag(Verdict::Allow, text, "--allow").map_err(|bad| bad.to_string());
     let from = |from: &str, rule: Rule| {
