@@ -70,10 +70,15 @@ fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
             state.cgroups.clear();
             sandbox.write_state(&state)
         }
-        _ => return sandbox.clone().remove(lock).unwrap_or_else(|err| eprintln!("airlock keep: {err}")),
+        _ => {
+            return sandbox
+                .clone()
+                .remove(lock)
+                .unwrap_or_else(|err| airlock_engine::keeper::note(&err.to_string()));
+        }
     };
     if let Err(err) = done {
-        eprintln!("airlock keep: {err}");
+        airlock_engine::keeper::note(&err.to_string());
     }
     drop(lock);
 }
@@ -111,7 +116,7 @@ fn keep(
     let (keeper, keep, code) = lived.map_err(failed)?;
     match Rc::try_unwrap(keeper) {
         Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
-        Err(_) => eprintln!("airlock keep: something still holds the sandbox"),
+        Err(_) => airlock_engine::keeper::note("something still holds the sandbox"),
     }
     Ok(code)
 }

@@ -52,7 +52,7 @@ pub async fn serve(keeper: Rc<Keeper>, listener: UnixListener, first: First) {
     clients.spawn_local(connection::owner(keeper.clone(), first));
     match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => accept(&keeper, &listener, &mut clients).await,
-        Err(err) => eprintln!("airlock keep: nobody can connect: {err}"),
+        Err(err) => airlock_engine::keeper::note(&format!("nobody can connect: {err}")),
     }
     keeper.wait().await;
     let _ = timeout(LAST_WORDS, async { while clients.join_next().await.is_some() {} }).await;

@@ -360,7 +360,7 @@ pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::stat
     let _ = keeper.clear().await;
     keeper.wall.get().into_iter().for_each(|wall| wall.close());
     if let Err(err) = keeper.gate.close() {
-        eprintln!("airlock keep: {}", plan::chain(&err));
+        super::note(&plan::chain(&err));
     }
     if let Ok(exit) = outcome
         && keeper.stays()
@@ -373,7 +373,7 @@ pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::stat
         }
         // Before anybody hears of the end: what stays must survive a power cut.
         if let Err(err) = keeper.sandbox.write_state_durably(&keeper.state.borrow()) {
-            eprintln!("airlock keep: {}", plan::chain(&err));
+            super::note(&plan::chain(&err));
         }
     }
 }
@@ -394,10 +394,10 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
         let _ = porter.child.wait();
     }
     if let Some(Err(err)) = group.map(Group::remove) {
-        eprintln!("airlock keep: {}", plan::chain(&err));
+        super::note(&plan::chain(&err));
     }
     if let Some(Err(err)) = gone.map(crate::store::Gone::delete) {
-        eprintln!("airlock keep: {}", plan::chain(&err));
+        super::note(&plan::chain(&err));
     }
     spare::make(sandbox.store(), backend, &plan);
     drop((sandbox, lock));

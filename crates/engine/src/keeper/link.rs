@@ -27,7 +27,7 @@ pub(super) struct Outgoing {
 pub(super) async fn write(link: Rc<AsyncFd<OwnedFd>>, mut queue: mpsc::Receiver<Outgoing>) {
     while let Some(outgoing) = queue.recv().await {
         if let Err(err) = send(&link, &outgoing).await {
-            eprintln!("airlock keep: could not speak to the guest: {err}");
+            super::note(&format!("could not speak to the guest: {err}"));
             return;
         }
     }
@@ -59,7 +59,7 @@ async fn hear(link: &AsyncFd<OwnedFd>, keeper: &Keeper) {
                 Ok(Some(said)) => keeper.heard(said),
                 Ok(None) => break,
                 Err(err) => {
-                    eprintln!("airlock keep: the guest makes no sense: {}", plan::chain(&err));
+                    super::note(&format!("the guest makes no sense: {}", plan::chain(&err)));
                     return;
                 }
             }

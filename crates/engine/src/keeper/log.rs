@@ -70,7 +70,7 @@ impl Inner {
             return;
         }
         if let Err(err) = self.try_store(records) {
-            eprintln!("airlock keep: output was lost: could not write {}: {err}", self.path.display());
+            super::note(&format!("output was lost: could not write {}: {err}", self.path.display()));
         }
     }
 

@@ -188,7 +188,7 @@ impl Keeper {
         match self.sandbox.retire() {
             Ok(gone) => Some(gone),
             Err(err) => {
-                eprintln!("airlock keep: {}", plan::chain(&err));
+                note(&plan::chain(&err));
                 None
             }
         }
@@ -204,7 +204,7 @@ impl Keeper {
         let mut state = self.state.borrow_mut();
         change(&mut state);
         if let Err(err) = self.sandbox.write_state(&state) {
-            eprintln!("airlock keep: {}", plan::chain(&err));
+            note(&plan::chain(&err));
         }
     }
 
@@ -215,6 +215,12 @@ impl Keeper {
 
 fn gone() -> Refusal {
     plan::refusal(125, "this sandbox has just ended", None, None)
+}
+
+/// Writes a line to the keeper's log, if that can be written: it may lie on the disk that is full.
+pub fn note(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "airlock keep: {text}");
 }
 
 /// Has the runtime watch a descriptor, which must never wait.

@@ -186,7 +186,7 @@ async fn remember(keeper: Rc<Keeper>) {
     while generation.changed().await.is_ok() {
         let spec = Spec { policy: keeper.gate.policy(), ..keeper.spec.clone() };
         if let Err(err) = keeper.sandbox.write_spec(&spec) {
-            eprintln!("airlock keep: {}", plan::chain(&err));
+            super::note(&plan::chain(&err));
         }
     }
 }
@@ -196,8 +196,7 @@ pub(super) async fn tell_trouble(gate: Rc<Gate>, news: mpsc::Sender<News>) {
     let mut trouble = gate.trouble();
     while trouble.changed().await.is_ok() {
         let Some(why) = trouble.borrow_and_update().clone() else { continue };
-        // The log may lie on the disk that is full: `eprintln!` would panic.
-        let _ = writeln!(io::stderr(), "airlock keep: {why}");
+        super::note(&why);
         // A client that does not read has the log.
         let _ = news.try_send(News::Told(Event::LedgerFails { why }));
     }
@@ -211,16 +210,16 @@ async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, patience: Duration) {
             Ok(Event::Asked(pending)) => {
                 while asked.try_join_next().is_some() {}
                 if asked.len() >= MOST_TOLD {
-                    eprintln!(
-                        "airlock keep: the webhook is not told of {}: {MOST_TOLD} others wait for it",
+                    super::note(&format!(
+                        "the webhook is not told of {}: {MOST_TOLD} others wait for it",
                         pending.id
-                    );
+                    ));
                     continue;
                 }
                 let told = ask(hook.clone(), gate.clone(), pending);
                 asked.spawn_local(async move {
                     if timeout(patience, told).await.is_err() {
-                        eprintln!("airlock keep: the webhook did not answer in time");
+                        super::note("the webhook did not answer in time");
                     }
                 });
             }
@@ -239,7 +238,7 @@ async fn ask(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, pending: Pending) {
             // Somebody else may have been faster.
             let _ = gate.answer(&answer, "webhook");
         }
-        Err(err) => eprintln!("airlock keep: {}", plan::chain(&err)),
+        Err(err) => super::note(&plan::chain(&err)),
     }
 }
 

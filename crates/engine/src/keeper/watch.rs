@@ -140,6 +140,6 @@ pub(super) async fn recheck_host(keeper: Rc<Keeper>) {
     let view = keeper.view.clone();
     let checked = tokio::task::spawn_blocking(move || airlock_images::host::recheck(&view)).await;
     if let Ok(Err(err)) = checked {
-        eprintln!("airlock keep: {}", plan::chain(&err));
+        super::note(&plan::chain(&err));
     }
 }
