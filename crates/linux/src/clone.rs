@@ -43,8 +43,8 @@ impl Namespaces {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS) as u64,
     );
-    /// User and mount: the second pair, in which the program runs.
-    pub const INNER: Namespaces = Namespaces((libc::CLONE_NEWUSER | libc::CLONE_NEWNS) as u64);
+    /// Mount only.
+    pub const MOUNT: Namespaces = Namespaces(libc::CLONE_NEWNS as u64);
     /// Control group and time.
     pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
     /// User only.
@@ -133,10 +133,49 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Waits until any signal that has a handler arrives; for processes that only stand for their namespaces.
-pub fn wait_for_signal() {
-    // SAFETY: only waits.
-    unsafe { libc::pause() };
+/// A process that only stands for its user namespace, whose ids are still to be written.
+///
+/// It shares the memory of this process, so that it costs no copy of it, and does nothing but wait on a stack of its own.
+pub(crate) fn stand_in_user_namespace() -> io::Result<StandIn> {
+    extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: only waits; no handler ever runs in this process, so that it touches nothing it shares.
+            unsafe { libc::pause() };
+        }
+    }
+    let mut stack = vec![0u128; STAND_IN_STACK].into_boxed_slice();
+    let top = stack.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
+    // SAFETY: `wait` neither returns nor unwinds; the stack is aligned, unused, and freed only after the process has
+    // been waited for.
+    let pid = unsafe { libc::clone(wait, top.cast(), flags, std::ptr::null_mut()) };
+    match Pid::from_raw(pid) {
+        Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(StandIn { pid, _stack: stack }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// In steps of 16 bytes.
+const STAND_IN_STACK: usize = 1024;
+
+/// See [`stand_in_user_namespace`]. Ends when dropped.
+pub(crate) struct StandIn {
+    pub(crate) pid: Pid,
+    _stack: Box<[u128]>,
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let wait = || rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+        let _ = rustix::io::retry_on_intr(wait);
+    }
+}
+
+/// Enters a user namespace, with every power in it.
+pub(crate) fn enter_user_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let kind = rustix::thread::LinkNameSpaceType::User;
+    Ok(rustix::thread::move_into_link_name_space(namespace, Some(kind))?)
 }
 
 impl Child {

@@ -8,10 +8,12 @@
 //! assert_eq!(subordinate("root:1:2\nann:100000:65536\n1000:300000:10\n", "ann", 1000), [(100000, 65536), (300000, 10)]);
 //! ```
 
+use crate::clone::{self, Dumpable, Namespaces};
 use rustix::process::Pid;
 use std::{
     fmt::Write as _,
     fs, io,
+    os::fd::{AsFd as _, OwnedFd},
     process::{Command, Stdio},
 };
 
@@ -102,6 +104,14 @@ impl IdMap {
         }
     }
 
+    /// A user namespace inside this one that has these ids, with nobody in it.
+    pub fn namespace(&self) -> Result<OwnedFd, Error> {
+        let failed = |source| Error::Write { file: "a user namespace".into(), source };
+        let stand_in = clone::stand_in_user_namespace().map_err(failed)?;
+        self.write(stand_in.pid)?;
+        open_user_namespace(stand_in.pid).map_err(failed)
+    }
+
     /// The map of a namespace inside this one that has the same ids: the kernel wants the same extents. Root of this
     /// one has the power to write it.
     pub fn repeated(&self) -> IdMap {
@@ -162,25 +172,22 @@ pub fn subordinate(text: &str, name: &str, id: u32) -> Vec<(u32, u32)> {
 
 /// A user namespace that has `extent` as its only mapping for users and groups, for an id-mapped mount.
 /// Needs the power to write such maps (host root).
-pub fn namespace_with(users: Extent, groups: Extent) -> Result<std::os::fd::OwnedFd, Error> {
-    use crate::clone::{self, Namespaces, Side};
-    let failed = |source| Error::Write { file: "a user namespace for a mount".into(), source };
-    match clone::fork(Namespaces::USER, None).map_err(failed)? {
-        Side::Child => loop {
-            crate::clone::wait_for_signal();
-        },
-        Side::Parent(child) => {
-            let map = IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct };
-            let opened = map.write(child.pid).and_then(|()| open_user_namespace(child.pid).map_err(failed));
-            child.kill().map_err(failed)?;
-            child.wait().map_err(failed)?;
-            opened
-        }
-    }
+pub fn namespace_with(users: Extent, groups: Extent) -> Result<OwnedFd, Error> {
+    IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct }.namespace()
+}
+
+/// Enters a user and a mount namespace inside this one, with the same ids and every power: nobody in them can undo a mount
+/// that was made outside. The user namespace is made empty, since only a process outside it may write its ids.
+pub fn enter_inner(ids: &IdMap) -> io::Result<()> {
+    clone::set_dumpable(Dumpable::Yes)?;
+    let inner = ids.repeated().namespace().map_err(io::Error::other)?;
+    clone::enter_user_namespace(inner.as_fd())?;
+    clone::unshare(Namespaces::MOUNT)?;
+    clone::set_dumpable(Dumpable::No)
 }
 
 /// The user namespace a process is in.
-pub fn open_user_namespace(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
+pub fn open_user_namespace(pid: Pid) -> io::Result<OwnedFd> {
     Ok(fs::File::open(format!("/proc/{}/ns/user", pid.as_raw_nonzero()))?.into())
 }
 

@@ -2,13 +2,13 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, UNSHARED, WRITTEN},
+    launch::{FAILED, SEALED},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
-    clone::{self, Dumpable, Namespaces},
-    fd,
+    clone::{self, Namespaces},
+    fd, idmap,
     mount::{self, Depth},
     net,
 };
@@ -44,8 +44,6 @@ pub(super) struct Ends {
     pub(super) talk: OwnedFd,
     /// The guest's link.
     pub(super) link: OwnedFd,
-    /// To the writer of the inner ids.
-    pub(super) ids: OwnedFd,
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
@@ -77,7 +75,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    enter_inner(&ends.ids)?;
+    idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
@@ -109,20 +107,4 @@ fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
         mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
     mount::restrict(tree.as_fd(), mount::Access::ReadOnly, Depth::One).during("make the guest read-only")?;
     Ok(tree)
-}
-
-/// User and mount namespace B. Its ids are written by a process of the keeper's that waits in A, the only place that
-/// may (see `launch::writer`).
-fn enter_inner(ids: &OwnedFd) -> Result<(), Failed> {
-    clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
-    clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
-    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the writer of ids")?;
-    let mut answer = [0u8; 1];
-    let told =
-        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the writer of ids")?;
-    if told == 0 || answer != [WRITTEN] {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied))
-            .during("write the ids of the inner namespace");
-    }
-    clone::set_dumpable(Dumpable::No).during("close this process to others")
 }

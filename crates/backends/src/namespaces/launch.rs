@@ -30,28 +30,22 @@ pub(super) const FAILED: u8 = b'!';
 /// What the child says with its devpts attached when it is sealed.
 pub(super) const SEALED: u8 = b'.';
 
-/// What PID 1 says when it has made B, and what it hears when B has its ids.
-pub(super) const UNSHARED: u8 = b'u';
-/// See [`UNSHARED`].
-pub(super) const WRITTEN: u8 = b'w';
-
 impl Backend for Namespaces {
     fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal> {
         let refused = |failed: Failed| unsealed(plan, &chain(&failed));
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
-        let (ids, child_ids) = fd::pair().during("make a socket pair").map_err(refused)?;
         let forked = clone::fork(Fork::SANDBOX, confine.cgroup).during("make user and other namespaces");
         let init = match forked.map_err(refused)? {
             Side::Child => {
-                let ends = child::Ends { talk: child_talk, link: child_link, ids: child_ids };
+                let ends = child::Ends { talk: child_talk, link: child_link };
                 child::run(plan, sealing, ends)
             }
             Side::Parent(init) => init,
         };
-        drop((child_talk, child_link, child_ids));
-        let built = finish(plan, &init, &talk, &ids);
+        drop((child_talk, child_link));
+        let built = finish(plan, &init, &talk);
         match built {
             Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals) }),
             Err(refusal) => {
@@ -76,40 +70,13 @@ fn unsealed(plan: &Plan, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd, ids: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
     let unsealed = |why: String| unsealed(plan, &why);
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
-    let writer = writer(plan, init, ids).map_err(|err| unsealed(chain(&err)))?;
-    let heard = listen(talk).map_err(unsealed);
-    // It has done its work, or never will.
-    let _ = writer.kill();
-    let _ = writer.wait();
-    heard
-}
-
-/// A process in user namespace A that writes the ids of B once PID 1 has made it. It is made while PID 1 is busy
-/// building, so that nobody waits for the fork.
-fn writer(plan: &Plan, init: &Child, ids: &OwnedFd) -> Result<Child, Failed> {
-    let outer = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
-    match clone::fork(Fork::NONE, None).during("fork the writer of ids")? {
-        Side::Parent(writer) => Ok(writer),
-        Side::Child => {
-            let joined = rustix::thread::move_into_link_name_space(
-                outer.as_fd(),
-                Some(rustix::thread::LinkNameSpaceType::User),
-            );
-            let mut byte = [0u8; 1];
-            let told = fd::receive_with_fds(ids.as_fd(), &mut byte, &mut Vec::new());
-            let ready = joined.is_ok() && told.is_ok_and(|count| count == 1) && byte == [UNSHARED];
-            if ready && plan.ids.repeated().write(init.pid).is_ok() {
-                let _ = fd::send_all(ids.as_fd(), &[WRITTEN], &[]);
-            }
-            clone::exit_now(0)
-        }
-    }
+    listen(talk).map_err(unsealed)
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
