@@ -1,7 +1,7 @@
 //! The seam between what happens and where.
 
 use crate::plan::Plan;
-use airlock_linux::{clone::Child, fd};
+use airlock_linux::{clone::Child, fd, net::seat::Seat};
 use airlock_protocol::control::Refusal;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -37,6 +37,8 @@ pub struct Launched {
     pub link: OwnedFd,
     /// Root directory of the sandbox's devpts, where terminals are made.
     pub terminals: Option<OwnedFd>,
+    /// The keeper's seat in the sandbox's network namespace, where the backend has one.
+    pub seat: Option<Seat>,
 }
 
 impl Launched {

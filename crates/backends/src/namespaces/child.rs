@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED},
+    launch::{FAILED, SEALED, SEAT},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -10,7 +10,7 @@ use airlock_linux::{
     clone::{self, Namespaces},
     fd, idmap,
     mount::{self, Depth},
-    net,
+    net::seat,
 };
 use std::{
     collections::VecDeque,
@@ -68,7 +68,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let trees = receive(talk)?;
     seal::become_builder(plan).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    net::prepare_sealed().during("prepare the network namespace")?;
+    let seat = seat::build().map_err(io::Error::other).during("build the wall's network side")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     root::build(plan, opened, trees)?;
@@ -78,8 +78,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
+    seat::prove(&seat).map_err(io::Error::other).during("prove the wall from inside")?;
+    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
-    drop(terminals);
+    drop((terminals, seat));
     seal::execute(guest, ends.link)
 }
 

@@ -12,6 +12,7 @@ use airlock_linux::{
     fd, idmap,
     idmap::Extent,
     mount::{self, Depth},
+    net::seat::Seat,
 };
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
@@ -27,7 +28,9 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
-/// What the child says with its devpts attached when it is sealed.
+/// What the child says with its seat in the network namespace attached.
+pub(super) const SEAT: u8 = b'n';
+/// What the child says after that, with its devpts attached, when it is sealed.
 pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
@@ -47,7 +50,9 @@ impl Backend for Namespaces {
         drop((child_talk, child_link));
         let built = finish(plan, &init, &talk);
         match built {
-            Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals) }),
+            Ok((terminals, seat)) => {
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat) })
+            }
             Err(refusal) => {
                 let _ = init.kill();
                 let _ = init.wait();
@@ -70,7 +75,7 @@ fn unsealed(plan: &Plan, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<(OwnedFd, Seat), Refusal> {
     let unsealed = |why: String| unsealed(plan, &why);
     plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
     let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
@@ -129,7 +134,7 @@ fn send(talk: &OwnedFd, trees: &[BorrowedFd<'_>]) -> Result<(), Failed> {
 }
 
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
+fn listen(talk: &OwnedFd) -> Result<(OwnedFd, Seat), String> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
@@ -142,9 +147,11 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
     let failed = said.iter().position(|byte| *byte == FAILED);
-    match (failed, said.first(), descriptors.pop()) {
-        (Some(at), _, _) => Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned()),
-        (None, Some(&SEALED), Some(terminals)) => Ok(terminals),
+    if let Some(at) = failed {
+        return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
+    }
+    match (said.as_slice(), descriptors.pop(), Seat::from_descriptors(descriptors)) {
+        ([SEAT, SEALED], Some(terminals), Some(seat)) => Ok((terminals, seat)),
         _ => Err("the process that builds the sandbox was killed".to_owned()),
     }
 }

@@ -14,6 +14,7 @@ use airlock_linux::{
     caps::{Cap, CapSet},
     idmap::IdMap,
     mount::Access,
+    net::seat::OUTSIDE_V4,
     seccomp::{Nested, SetId},
 };
 use airlock_protocol::{
@@ -225,7 +226,7 @@ pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, Stri
     let mut files = vec![
         ("hosts", etc::hosts(&spec.hostname)),
         ("hostname", etc::hostname(&spec.hostname)),
-        ("resolv.conf", etc::resolv_conf(None)),
+        ("resolv.conf", etc::resolv_conf(Some(OUTSIDE_V4.into()))),
     ];
     if caller.is_root() {
         files.push(("shadow", etc::shadow(&passwd)));

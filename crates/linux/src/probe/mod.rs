@@ -17,7 +17,6 @@
 
 pub mod devices;
 pub mod nesting;
-mod nft;
 pub mod place;
 pub mod programs;
 mod steps;

@@ -62,14 +62,16 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
     {
         return;
     }
-    report.tell(Step::Network, net::prepare_sealed());
+    let families = net::seat::prepare();
+    let known = *families.as_ref().unwrap_or(&net::seat::Families::V4);
+    report.tell(Step::Network, families.map(drop).map_err(io::Error::from));
     let has_proc = report.tell(Step::Proc, fresh_proc());
     report.tell(Step::Sys, mount::sysfs().map(|_| ()));
     report.tell(Step::Devices, devices());
     if let Ok(scratch) = opened {
         report.tell(Step::Overlay, overlay(&scratch, trees.first()));
     }
-    report.tell(Step::Nftables, super::nft::try_rules());
+    report.tell(Step::Nftables, net::seat::furnish(known).map(drop).map_err(io::Error::from));
     report.tell(Step::Spaces, clone::unshare(Namespaces::CGROUP_AND_TIME));
     // Without a /proc of this PID namespace the second map cannot be written by number.
     if has_proc {
