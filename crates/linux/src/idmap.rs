@@ -14,7 +14,7 @@ use std::{
     fmt::Write as _,
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
 };
 
 /// `count` ids from `inside` are those from `outside` on.
@@ -94,12 +94,18 @@ impl IdMap {
 
     /// Gives a process of a new user namespace its ids.
     pub fn write(&self, pid: Pid) -> Result<(), Error> {
+        self.begin(pid, None)?.finish()
+    }
+
+    /// As [`IdMap::write`], but does not wait for the two programs where they are needed. `done` is closed when the ids
+    /// are written, or will never be.
+    pub fn begin(&self, pid: Pid, done: Option<OwnedFd>) -> Result<Writing, Error> {
         match self.writer {
-            Writer::Direct => self.write_files(pid),
-            Writer::Programs => self.run_programs(pid),
+            Writer::Direct => self.write_files(pid).map(|()| Writing::default()),
+            Writer::Programs => self.run_programs(pid, done),
             Writer::SingleId => {
                 write_file(pid, "setgroups", "deny")?;
-                self.write_files(pid)
+                self.write_files(pid).map(|()| Writing::default())
             }
         }
     }
@@ -131,19 +137,37 @@ impl IdMap {
     }
 
     /// Both at once: each costs more than a millisecond.
-    fn run_programs(&self, pid: Pid) -> Result<(), Error> {
-        let start = |program: &'static str, extents: &[Extent]| {
+    fn run_programs(&self, pid: Pid, done: Option<OwnedFd>) -> Result<Writing, Error> {
+        let start = |program: &'static str, extents: &[Extent], done: Option<OwnedFd>| {
             let mut command = Command::new(program);
             command.arg(pid.as_raw_nonzero().to_string());
             for extent in extents {
                 command.args([extent.inside, extent.outside, extent.count].map(|id| id.to_string()));
             }
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let done = done.map_or_else(Stdio::null, Stdio::from);
+            command.stdin(Stdio::null()).stdout(done).stderr(Stdio::piped());
             command.spawn().map_err(|source| Error::Run { program, source })
         };
-        let users = start("newuidmap", &self.users)?;
-        let groups = start("newgidmap", &self.groups)?;
-        for (program, child) in [("newuidmap", users), ("newgidmap", groups)] {
+        let (users, groups) = ("newuidmap", "newgidmap");
+        let copy = done.as_ref().map(OwnedFd::try_clone).transpose();
+        let copy = copy.map_err(|source| Error::Run { program: users, source })?;
+        let first = start(users, &self.users, copy)?;
+        let second = start(groups, &self.groups, done)?;
+        Ok(Writing { programs: vec![(users, first), (groups, second)] })
+    }
+}
+
+/// Ids that are being written.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Writing {
+    programs: Vec<(&'static str, process::Child)>,
+}
+
+impl Writing {
+    /// Waits until they are written.
+    pub fn finish(self) -> Result<(), Error> {
+        for (program, child) in self.programs {
             let output = child.wait_with_output().map_err(|source| Error::Run { program, source })?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();

@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, SEAT},
+    launch::{FAILED, SEALED},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -10,7 +10,7 @@ use airlock_linux::{
     clone::{self, Namespaces},
     fd, idmap,
     mount::{self, Depth},
-    net::seat,
+    net::seat::{self, Seat},
 };
 use std::{
     collections::VecDeque,
@@ -47,9 +47,9 @@ pub(super) struct Ends {
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
-pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
+pub(super) fn run(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> ! {
     let talk = ends.talk.try_clone();
-    let Err(failed) = build_and_become(plan, sealing, ends);
+    let Err(failed) = build_and_become(plan, sealing, seat, ends);
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));
@@ -58,7 +58,7 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
 
 enum Never {}
 
-fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, Failed> {
+fn build_and_become(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> Result<Never, Failed> {
     let talk = &ends.talk;
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     for entry in &sealing.entries {
@@ -66,9 +66,8 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
-    seal::become_builder(plan).during("become root of the sandbox")?;
+    seal::become_builder(&plan.ids, &plan.user).during("become root of the sandbox")?;
     mount::make_private().during("make the mounts private")?;
-    let seat = seat::build().map_err(io::Error::other).during("build the wall's network side")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     root::build(plan, opened, trees)?;
@@ -78,10 +77,9 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
-    seat::prove(&seat).map_err(io::Error::other).during("prove the wall from inside")?;
-    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")?;
+    seat::prove(seat).map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
-    drop((terminals, seat));
+    drop(terminals);
     seal::execute(guest, ends.link)
 }
 

@@ -1,18 +1,17 @@
-//! The keeper's side: fork, ids, control groups, id-mapped trees; then wait for the child to be sealed.
+//! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, root};
+use super::{During, Failed, child, outer, root};
 use airlock_engine::{
-    Backend, Confine, Launched, Plan,
+    Backend, Begun, Confine, Launched, Plan,
     doctor::explain_launch_failure,
-    plan::{chain, refusal},
+    plan::{Caller, Identity, chain, refusal},
 };
 use airlock_images::host::Hide;
 use airlock_linux::{
-    clone::{self, Child, Namespaces as Fork, Side},
+    clone::{self, Namespaces as Fork},
     fd, idmap,
     idmap::Extent,
     mount::{self, Depth},
-    net::seat::Seat,
 };
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
@@ -28,31 +27,29 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
-/// What the child says with its seat in the network namespace attached.
-pub(super) const SEAT: u8 = b'n';
-/// What the child says after that, with its devpts attached, when it is sealed.
+/// What the child says when it is sealed, with its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
-    fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal> {
-        let refused = |failed: Failed| unsealed(plan, &chain(&failed));
+    fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal> {
+        outer::begin(identity).map_err(|failed| unsealed(caller, &chain(&failed)))
+    }
+
+    fn launch(&self, plan: &Plan, mut begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal> {
+        let refused = |failed: Failed| unsealed(&plan.caller, &chain(&failed));
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
-        let forked = clone::fork(Fork::SANDBOX, confine.cgroup).during("make user and other namespaces");
-        let init = match forked.map_err(refused)? {
-            Side::Child => {
-                let ends = child::Ends { talk: child_talk, link: child_link };
-                child::run(plan, sealing, ends)
-            }
-            Side::Parent(init) => init,
-        };
-        drop((child_talk, child_link));
-        let built = finish(plan, &init, &talk);
-        match built {
-            Ok((terminals, seat)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat) })
-            }
+        let outer = outer::finish(&mut begun).map_err(|why| unsealed(&plan.caller, &why))?;
+        let ends = child::Ends { talk: child_talk, link: child_link };
+        let child = || child::run(plan, sealing, &outer.seat, ends);
+        let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
+            .during("make the sandbox's namespaces")
+            .map_err(refused)?;
+        // PID 1 is in both namespaces now.
+        drop(begun);
+        match finish(plan, outer.user.as_fd(), &talk) {
+            Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat) }),
             Err(refusal) => {
                 let _ = init.kill();
                 let _ = init.wait();
@@ -67,18 +64,17 @@ impl Backend for Namespaces {
 }
 
 /// Why no wall could be built: what this host is known to forbid, else what the kernel said.
-fn unsealed(plan: &Plan, why: &str) -> Refusal {
-    match explain_launch_failure(&plan.caller) {
+fn unsealed(caller: &Caller, why: &str) -> Refusal {
+    match explain_launch_failure(caller) {
         Some(known) => refusal(125, &known.what, Some(&known.why), Some(&known.fix)),
         None => refusal(125, "this sandbox cannot be sealed", Some(why), Some("airlock doctor")),
     }
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<(OwnedFd, Seat), Refusal> {
-    let unsealed = |why: String| unsealed(plan, &why);
-    plan.ids.write(init.pid).map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, init).map_err(|err| unsealed(chain(&err)))?;
+fn finish(plan: &Plan, shifted: BorrowedFd<'_>, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
+    let unsealed = |why: String| unsealed(&plan.caller, &why);
+    let trees = trees(plan, shifted).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
     listen(talk).map_err(unsealed)
@@ -86,22 +82,21 @@ fn finish(plan: &Plan, init: &Child, talk: &OwnedFd) -> Result<(OwnedFd, Seat), 
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
-fn trees(plan: &Plan, init: &Child) -> Result<Vec<OwnedFd>, Failed> {
+fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
         return Ok(Vec::new());
     }
-    let shifted = idmap::open_user_namespace(init.pid).during("open the sandbox's user namespace")?;
     let mut trees = Vec::new();
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
-            trees.push(mapped_tree(CWD, layer, shifted.as_fd())?);
+            trees.push(mapped_tree(CWD, layer, shifted)?);
         }
-        trees.push(mapped_tree(CWD, &tree.source, shifted.as_fd())?);
+        trees.push(mapped_tree(CWD, &tree.source, shifted)?);
     }
     for bind in &plan.binds {
         let (user, group) = (plan.user.uid, plan.user.gid);
         if bind.owner == (0, 0) && (user, group) == (0, 0) {
-            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted.as_fd())?);
+            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted)?);
             continue;
         }
         let extent =
@@ -134,7 +129,7 @@ fn send(talk: &OwnedFd, trees: &[BorrowedFd<'_>]) -> Result<(), Failed> {
 }
 
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd) -> Result<(OwnedFd, Seat), String> {
+fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
@@ -150,8 +145,8 @@ fn listen(talk: &OwnedFd) -> Result<(OwnedFd, Seat), String> {
     if let Some(at) = failed {
         return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
     }
-    match (said.as_slice(), descriptors.pop(), Seat::from_descriptors(descriptors)) {
-        ([SEAT, SEALED], Some(terminals), Some(seat)) => Ok((terminals, seat)),
+    match (said.as_slice(), descriptors.pop()) {
+        ([SEALED], Some(terminals)) => Ok(terminals),
         _ => Err("the process that builds the sandbox was killed".to_owned()),
     }
 }

@@ -1,0 +1,107 @@
+//! User namespace A and the network namespace, made ahead: a process that only stands for them makes the wall's network
+//! side while the keeper plans the rest. It ends before any program starts.
+
+use super::{During, Failed, launch::FAILED, seal};
+use airlock_engine::{
+    Begun,
+    plan::{Identity, chain},
+};
+use airlock_linux::{
+    clone::{self, Namespaces, Side},
+    fd,
+    idmap::Writing,
+    net::seat::{self, Seat},
+};
+use std::{
+    fs::File,
+    io::{self, PipeReader, Read as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// What the process says with its user and network namespace attached.
+const MADE: u8 = b'm';
+/// What it says after that, with the seat in the network namespace attached.
+const SEAT: u8 = b'n';
+
+/// What was made ahead.
+pub(super) struct Outer {
+    /// User namespace A.
+    pub(super) user: OwnedFd,
+    /// The network namespace.
+    pub(super) network: OwnedFd,
+    /// The keeper's seat in it.
+    pub(super) seat: Seat,
+}
+
+impl Outer {
+    pub(super) fn namespaces(&self) -> [BorrowedFd<'_>; 2] {
+        [self.user.as_fd(), self.network.as_fd()]
+    }
+}
+
+/// Starts the process and has its ids written.
+pub(super) fn begin(identity: &Identity) -> Result<Begun, Failed> {
+    let (talk, child_talk) = fd::pair().during("make a socket pair")?;
+    let (written, done) = io::pipe().during("make a pipe")?;
+    match clone::fork(Namespaces::USER, None).during("make a user namespace")? {
+        Side::Child => {
+            drop((talk, done));
+            stand(identity, written, &child_talk)
+        }
+        Side::Parent(child) => {
+            let mut begun = Begun { child, talk, ids: Writing::default() };
+            let ids = identity.ids.begin(begun.child.pid, Some(done.into()));
+            begun.ids = ids.map_err(io::Error::other).during("write the sandbox's ids")?;
+            Ok(begun)
+        }
+    }
+}
+
+/// Waits until everything is made.
+pub(super) fn finish(begun: &mut Begun) -> Result<Outer, String> {
+    std::mem::take(&mut begun.ids).finish().map_err(|err| chain(&err))?;
+    let mut bytes = [0u8; 1024];
+    let (mut said, mut descriptors) = (Vec::new(), Vec::new());
+    while said.as_slice() != [MADE, SEAT] {
+        let count = fd::receive_with_fds(begun.talk.as_fd(), &mut bytes, &mut descriptors)
+            .map_err(|err| err.to_string())?;
+        if count == 0 {
+            break;
+        }
+        said.extend_from_slice(bytes.get(..count).unwrap_or_default());
+    }
+    if let Some(at) = said.iter().position(|byte| *byte == FAILED) {
+        return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
+    }
+    let mut descriptors = descriptors.into_iter();
+    match (descriptors.next(), descriptors.next(), Seat::from_descriptors(descriptors.collect())) {
+        (Some(user), Some(network), Some(seat)) => Ok(Outer { user, network, seat }),
+        _ => Err("the process that makes the network was killed".to_owned()),
+    }
+}
+
+/// The process: makes, tells, and waits until it is no longer needed.
+fn stand(identity: &Identity, written: PipeReader, talk: &OwnedFd) -> ! {
+    if let Err(failed) = make(identity, written, talk) {
+        let mut text = vec![FAILED];
+        text.extend_from_slice(chain(&failed).as_bytes());
+        let _ = fd::send_all(talk.as_fd(), &text, &[]);
+        clone::exit_now(125)
+    }
+    let _ = fd::receive_with_fds(talk.as_fd(), &mut [0u8; 1], &mut Vec::new());
+    clone::exit_now(0)
+}
+
+fn make(identity: &Identity, mut written: PipeReader, talk: &OwnedFd) -> Result<(), Failed> {
+    let tie = || clone::die_with_parent().during("tie the network to its keeper");
+    tie()?;
+    clone::unshare(Namespaces::NETWORK).during("make a network namespace")?;
+    let open = |path: &str| File::open(path).during("open the namespaces");
+    let (user, network) = (open("/proc/self/ns/user")?, open("/proc/self/ns/net")?);
+    fd::send_all(talk.as_fd(), &[MADE], &[user.as_fd(), network.as_fd()]).during("speak to the keeper")?;
+    written.read_to_end(&mut Vec::new()).during("wait for the ids")?;
+    seal::become_builder(&identity.ids, &identity.user).during("become root of the sandbox")?;
+    tie()?;
+    let seat = seat::build().map_err(io::Error::other).during("build the wall's network side")?;
+    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")
+}
