@@ -291,6 +291,18 @@ pub(crate) struct StandIn {
     _stack: Stack,
 }
 
+impl StandIn {
+    /// Ends it without waiting for that.
+    pub(crate) fn end(self) -> Ending {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        Ending(self)
+    }
+}
+
+/// A process that is ending; dropping this waits until it has.
+#[must_use]
+pub struct Ending(#[expect(dead_code, reason = "dropping it waits")] StandIn);
+
 impl Drop for StandIn {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);

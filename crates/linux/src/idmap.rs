@@ -8,7 +8,7 @@
 //! assert_eq!(subordinate("root:1:2\nann:100000:65536\n1000:300000:10\n", "ann", 1000), [(100000, 65536), (300000, 10)]);
 //! ```
 
-use crate::clone::{self, Dumpable, Namespaces};
+use crate::clone::{self, Dumpable, Ending, Namespaces};
 use rustix::process::Pid;
 use std::{
     fmt::Write as _,
@@ -111,11 +111,12 @@ impl IdMap {
     }
 
     /// A user namespace inside this one that has these ids, with nobody in it.
-    pub fn namespace(&self) -> Result<OwnedFd, Error> {
+    /// A process stood for it until its ids were written.
+    pub fn namespace(&self) -> Result<(OwnedFd, Ending), Error> {
         let failed = |source| Error::Write { file: "a user namespace".into(), source };
         let stand_in = clone::stand_in_user_namespace().map_err(failed)?;
         self.write(stand_in.pid)?;
-        open_user_namespace(stand_in.pid).map_err(failed)
+        Ok((open_user_namespace(stand_in.pid).map_err(failed)?, stand_in.end()))
     }
 
     /// The map of a namespace inside this one that has the same ids: the kernel wants the same extents. Root of this
@@ -197,17 +198,22 @@ pub fn subordinate(text: &str, name: &str, id: u32) -> Vec<(u32, u32)> {
 /// A user namespace that has `extent` as its only mapping for users and groups, for an id-mapped mount.
 /// Needs the power to write such maps (host root).
 pub fn namespace_with(users: Extent, groups: Extent) -> Result<OwnedFd, Error> {
-    IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct }.namespace()
+    IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct }
+        .namespace()
+        .map(|(namespace, _)| namespace)
 }
 
 /// Enters a user and a mount namespace inside this one, with the same ids and every power: nobody in them can undo a mount
 /// that was made outside. The user namespace is made empty, since only a process outside it may write its ids.
-pub fn enter_inner(ids: &IdMap) -> io::Result<()> {
+///
+/// What is returned is to be dropped before anybody looks for children of this process.
+pub fn enter_inner(ids: &IdMap) -> io::Result<Ending> {
     clone::set_dumpable(Dumpable::Yes)?;
-    let inner = ids.repeated().namespace().map_err(io::Error::other)?;
+    let (inner, ending) = ids.repeated().namespace().map_err(io::Error::other)?;
     clone::enter_user_namespace(inner.as_fd())?;
     clone::unshare(Namespaces::MOUNT)?;
-    clone::set_dumpable(Dumpable::No)
+    clone::set_dumpable(Dumpable::No)?;
+    Ok(ending)
 }
 
 /// The user namespace a process is in.

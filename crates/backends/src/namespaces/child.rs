@@ -74,9 +74,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> R
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
+    let ending = idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
+    drop(ending);
     seat::prove(seat).map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);

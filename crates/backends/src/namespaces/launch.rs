@@ -46,9 +46,7 @@ impl Backend for Namespaces {
         let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
             .during("make the sandbox's namespaces")
             .map_err(refused)?;
-        // PID 1 is in both namespaces now.
-        drop(begun);
-        match finish(plan, outer.user.as_fd(), &talk) {
+        match finish(plan, begun, outer.user.as_fd(), &talk) {
             Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat) }),
             Err(refusal) => {
                 let _ = init.kill();
@@ -72,11 +70,13 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, shifted: BorrowedFd<'_>, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn finish(plan: &Plan, begun: Begun, shifted: BorrowedFd<'_>, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let trees = trees(plan, shifted).map_err(|err| unsealed(chain(&err)))?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
+    // PID 1 is in both namespaces now, and busy building.
+    drop(begun);
     listen(talk).map_err(unsealed)
 }
 

@@ -133,7 +133,7 @@ fn overlay(scratch: &OwnedFd, tree: Option<&OwnedFd>) -> io::Result<()> {
 
 /// The second pair of namespaces, as a sandbox enters it.
 fn inner(ids: &IdMap) -> io::Result<()> {
-    idmap::enter_inner(ids)
+    idmap::enter_inner(ids).map(drop)
 }
 
 fn filter() -> io::Result<()> {
