@@ -227,16 +227,21 @@ pub fn refusal(code: u8, what: &str, why: Option<&str>, fix: Option<&str>) -> Re
     Refusal { code, what: what.to_owned(), why: why.map(str::to_owned), fix: fix.map(str::to_owned) }
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line, for a person.
 pub fn chain(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
+    let mut text = plain(&err.to_string()).to_owned();
     let mut source = err.source();
     while let Some(cause) = source {
         text.push_str(": ");
-        text.push_str(&cause.to_string());
+        text.push_str(plain(&cause.to_string()));
         source = cause.source();
     }
     text
+}
+
+/// Without the number that the standard library appends: it says nothing that the words do not.
+fn plain(text: &str) -> &str {
+    text.split_once(" (os error").map_or(text, |(words, _)| words)
 }
 
 /// Our own files in `/etc`, whatever the host has there.
