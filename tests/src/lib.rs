@@ -12,6 +12,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a harness that cannot go on ends its test")]
 
 mod binary;
+pub mod internet;
 mod leftovers;
 mod process;
 mod terminal;
@@ -19,6 +20,7 @@ mod who;
 mod world;
 
 pub use binary::binary;
+pub use internet::{Internet, internet};
 pub use process::{Airlock, Output, Running};
 pub use terminal::Terminal;
 pub use who::{Who, has_program, not_applicable, skip, who};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `check` | everything that can be judged without running the product; `layers` and `sizes` are parts of it |
 //! | `test` | installs what the tests need, then all tests: as root, as a user with id ranges, as a user without |
+//! | `internet` | runs a command inside the virtual internet of the tests |
 //! | `dist` | one static binary per architecture, with checksums |
 //! | `host2` | the limits once more, in a virtual machine with control groups version 2 only and systemd |
 //! | `promises` | the figures of SPECIFICATION.md, measured beside the peers |
@@ -22,11 +23,12 @@ use std::process::ExitCode;
 /// A task: its name, what it does, and the function that does it with the arguments after the name.
 type Task = (&'static str, &'static str, fn(Vec<String>) -> Result<()>);
 
-const TASKS: [Task; 7] = [
+const TASKS: [Task; 8] = [
     ("check", "format, lints, layers, sizes, links and choke points", check::run),
     ("layers", "a crate uses only rows below its own (ARCHITECTURE.md)", check::layers::run),
     ("sizes", "no file is longer than 500 lines without its tests", check::sizes::run),
     ("test", "install what the tests need and run all of them", test::run),
+    ("internet", "run a command inside the virtual internet of the tests: COMMAND…", test::run_inside),
     ("dist", "one static binary per architecture, with checksums", dist::run),
     ("host2", "the limits on a second host, with control groups version 2 only: [--facts]", host2::run),
     ("promises", "measure airlock beside its peers: [--rounds N] [--only NAME] [--strict]", promises::run),
@@ -44,6 +46,12 @@ fn main() -> ExitCode {
 }
 
 fn perform(name: Option<&str>, args: Vec<String>) -> Result<()> {
+    match name {
+        // The two ends of what `promises` measures, executed by it.
+        Some("way-server") => return promises::serve(args),
+        Some("way-client") => return promises::time(args),
+        _ => {}
+    }
     let Some((_, _, run)) = TASKS.iter().find(|(task, _, _)| Some(*task) == name) else {
         for (task, what, _) in TASKS {
             eprintln!("  cargo xtask {task:9} {what}");

@@ -22,6 +22,18 @@ pub(crate) struct Failure {
     pub(crate) what: String,
     pub(crate) why: Option<String>,
     pub(crate) fix: Option<String>,
+    pub(crate) excerpt: Option<Excerpt>,
+}
+
+/// The line of a file that an error is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Excerpt {
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// Characters from the beginning of the line, counted from 1.
+    pub(crate) column: usize,
+    /// The line itself.
+    pub(crate) text: String,
 }
 
 /// What a verb ends with: the exit code, or why it failed.
@@ -30,7 +42,7 @@ pub(crate) type Outcome = Result<u8, Failure>;
 impl Failure {
     /// We failed (125).
     pub(crate) fn new(what: impl Into<String>) -> Failure {
-        Failure { code: 125, what: what.into(), why: None, fix: None }
+        Failure { code: 125, what: what.into(), why: None, fix: None, excerpt: None }
     }
 
     /// We failed, and an error says why.
@@ -50,6 +62,11 @@ impl Failure {
         Failure { fix: Some(fix.into()), ..self }
     }
 
+    /// Shows the line of a file below the first sentence.
+    pub(crate) fn excerpt(self, excerpt: Excerpt) -> Failure {
+        Failure { excerpt: Some(excerpt), ..self }
+    }
+
     /// Words of this failure, with `error:` in `mark` (an escape sequence, or nothing).
     pub(crate) fn words(&self, mark: &str) -> String {
         if self.what.is_empty() {
@@ -57,6 +74,9 @@ impl Failure {
         }
         let end = if mark.is_empty() { "" } else { "\x1b[0m" };
         let mut text = format!("{mark}error:{end} {}\n", clean_line(&self.what));
+        if let Some(excerpt) = &self.excerpt {
+            text.push_str(&excerpt.words());
+        }
         for (label, words) in [("why", &self.why), ("fix", &self.fix)] {
             if let Some(words) = words {
                 // Writing to a String cannot fail.
@@ -64,6 +84,28 @@ impl Failure {
             }
         }
         text
+    }
+}
+
+impl Excerpt {
+    /// ```text
+    ///    |
+    ///  2 | memory = "lots"
+    ///    |          ^
+    /// ```
+    fn words(&self) -> String {
+        // Characters that a terminal would obey are shown as none, but take their place: the caret stays right.
+        let shown: String =
+            self.text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let margin = self.line.to_string().len().max(2);
+        let caret = " ".repeat(self.column.saturating_sub(1).min(200));
+        format!(
+            "{:margin$} |\n{:>margin$} | {}\n{:margin$} | {caret}^\n",
+            "",
+            self.line,
+            clean_line(&shown),
+            ""
+        )
     }
 }
 
@@ -76,7 +118,7 @@ impl fmt::Display for Failure {
 impl From<store::Error> for Failure {
     fn from(err: store::Error) -> Failure {
         let why = err.source().map(chain);
-        Failure { code: err.exit_code(), fix: err.fix(), why, what: err.to_string() }
+        Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
     }
 }
 
@@ -94,7 +136,7 @@ impl From<client::Error> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
-        Failure { code: refusal.code, what: refusal.what, why: refusal.why, fix: refusal.fix }
+        Failure { code: refusal.code, why: refusal.why, fix: refusal.fix, ..Failure::new(refusal.what) }
     }
 }
 

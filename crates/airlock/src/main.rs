@@ -4,20 +4,29 @@
 //! |---|---|
 //! | [`args`] | what a person types |
 //! | [`spec`], [`environment`], [`streams`] | what `run` means by it |
-//! | [`commands`] | one verb each |
+//! | [`config`], [`policy`], [`registries`], [`answers`] | files: settings, rules, package clients, answers that stay |
+//! | [`commands`], [`ledger`] | one verb each |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
+//! | [`asking`], [`prompt`] | questions of the sandbox, meanwhile |
 //! | [`keep`] | being a keeper |
 //! | [`failure`], [`say`], [`table`], [`clean`] | what a person sees |
 
+mod answers;
 mod args;
+mod asking;
 mod clean;
 mod commands;
+mod config;
 mod environment;
 mod failure;
 mod home;
 mod keep;
 mod keeper;
+mod ledger;
+mod policy;
+mod prompt;
 mod pump;
+mod registries;
 mod say;
 mod session;
 mod spec;

@@ -27,6 +27,16 @@ pub(crate) fn say(voice: Voice, sentence: &str) {
     };
 }
 
+/// Says a sentence that somebody has to hear also where stderr is no terminal: something waits for an answer.
+pub(crate) fn say_anyway(voice: Voice, sentence: &str) {
+    let mut stderr = io::stderr();
+    match stderr.is_terminal() {
+        true => say(voice, sentence),
+        false if voice == Voice::Quiet => {}
+        false => drop(writeln!(stderr, "airlock: {}", clean_line(sentence))),
+    }
+}
+
 /// Says why something failed; also where stderr is no terminal.
 pub(crate) fn say_failure(failure: &Failure) {
     let mut stderr = io::stderr();

@@ -4,7 +4,12 @@
 //! Who reads the keyboard is decided by [`Keyboard`]; the terminal is raw only while this process is in the
 //! foreground of it, and is put back whatever happens (`airlock_linux::tty`).
 
-use crate::{failure::Failure, pump::Pump};
+use crate::{
+    asking::{Asking, Next, Place},
+    failure::Failure,
+    pump::Pump,
+    say::{Voice, say},
+};
 use airlock_doors::control::client::{Client, Error, Received};
 use airlock_linux::{
     job,
@@ -13,6 +18,7 @@ use airlock_linux::{
 };
 use airlock_protocol::{
     control::{Refusal, Reply, Request},
+    event::Event,
     guest::End,
     spec::WindowSize,
     state::Exit,
@@ -22,7 +28,10 @@ use rustix::{
     io::Errno,
     process::Signal,
 };
-use std::os::fd::{AsFd, BorrowedFd};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
 
 /// While typed bytes of this size wait for the keeper, no more are read.
 const MOST_TYPED: usize = 256 * 1024;
@@ -51,6 +60,8 @@ pub(crate) enum Ended {
     Program(End),
     /// It never started.
     Refused(Refusal),
+    /// The keeper went away without a word, before the program ran.
+    Unanswered,
     /// The keeper went away without a word.
     KeeperDied,
 }
@@ -76,6 +87,7 @@ pub(crate) struct Session<'a> {
     typed: BorrowedFd<'a>,
     screen: Option<BorrowedFd<'a>>,
     pumps: Vec<Pump<'a>>,
+    asking: Option<Asking>,
     has_started: bool,
 }
 
@@ -101,6 +113,7 @@ impl<'a> Session<'a> {
             typed,
             screen,
             pumps: Vec::new(),
+            asking: None,
             has_started: false,
         }
     }
@@ -113,6 +126,11 @@ impl<'a> Session<'a> {
     /// Bytes are also carried from here to there.
     pub(crate) fn with_pumps(self, pumps: Vec<Pump<'a>>) -> Session<'a> {
         Session { pumps, ..self }
+    }
+
+    /// Questions of the sandbox are asked here.
+    pub(crate) fn with_asking(self, asking: Option<Asking>) -> Session<'a> {
+        Session { asking, ..self }
     }
 
     /// Waits until the program runs. `Err(Ended)` if it never does.
@@ -138,7 +156,13 @@ impl<'a> Session<'a> {
     pub(crate) fn relay(mut self) -> Result<Ended, Failure> {
         self.take_terminal();
         let ended = self.run();
+        self.leave_question();
         self.pumps.iter_mut().for_each(Pump::drain);
+        if let Keyboard::Raw(raw) = &mut self.keyboard {
+            let _ = raw.leave();
+        }
+        let notes = self.asking.take().map(Asking::into_notes).unwrap_or_default();
+        notes.iter().for_each(|note| say(Voice::Normal, note));
         ended
     }
 
@@ -151,21 +175,26 @@ impl<'a> Session<'a> {
                         if let Some(ended) = self.heard(reply)? {
                             return Ok(ended);
                         }
+                        self.ask_next();
                     }
                 }
             }
+            self.ask_next();
             self.client.flush()?;
             let ready = self.wait()?;
             if ready.signals {
                 self.forward_signals()?;
             }
             if ready.keyboard {
-                self.read_keyboard();
+                self.read_keyboard()?;
             }
+            let next = self.asking.as_mut().map(Asking::tick);
+            self.follow(next)?;
             self.pumps.retain_mut(Pump::carry);
             if ready.client {
                 match self.client.read_ready() {
-                    Err(Error::Closed) => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) if self.has_started => return Ok(Ended::KeeperDied),
+                    Err(Error::Closed) => return Ok(Ended::Unanswered),
                     other => other?,
                 }
             }
@@ -179,27 +208,94 @@ impl<'a> Session<'a> {
             Reply::ProgramEnded { end } => return Ok(Some(Ended::Program(end))),
             // Later ones answer a signal that came too late.
             Reply::Refused(refusal) if !self.has_started => return Ok(Some(Ended::Refused(refusal))),
-            Reply::Started { .. } => self.has_started = true,
+            Reply::Started { .. } => self.started()?,
             Reply::Stopped { .. } => self.stop_too()?,
-            Reply::Refused(_)
-            | Reply::Done
-            | Reply::State(_)
-            | Reply::Policy(_)
-            | Reply::Approvals { .. }
-            | Reply::Event(_) => {}
+            Reply::Approvals { pending } => {
+                let asking = self.asking.as_mut();
+                asking
+                    .into_iter()
+                    .for_each(|asking| pending.iter().for_each(|one| asking.asked(one.clone())));
+            }
+            Reply::Event(Event::Asked(pending)) => {
+                self.asking.as_mut().into_iter().for_each(|asking| asking.asked(pending.clone()));
+            }
+            Reply::Event(Event::Answered { id, .. }) => {
+                let next = self.asking.as_mut().map(|asking| asking.answered(&id));
+                self.follow(next)?;
+            }
+            Reply::Refused(_) | Reply::Done | Reply::State(_) | Reply::Policy(_) | Reply::Event(_) => {}
         }
         Ok(None)
     }
 
+    /// From its start on, questions of the program are heard; those it asked before are fetched.
+    fn started(&mut self) -> Result<(), Failure> {
+        let is_first = !std::mem::replace(&mut self.has_started, true);
+        if is_first && self.asking.is_some() {
+            self.client.queue(&Request::Watch)?;
+            self.client.queue(&Request::Approvals)?;
+        }
+        Ok(())
+    }
+
     fn show(&mut self, bytes: &[u8]) {
+        let bytes = self.asking.as_mut().map_or(bytes, |asking| asking.output(bytes));
+        self.draw(bytes);
+    }
+
+    fn draw(&self, bytes: &[u8]) {
         if let Some(screen) = self.screen {
             // A screen that is gone shows nothing; the program learns of it by SIGHUP, as it would unsealed.
             let _ = crate::pump::write_all(screen, bytes);
         }
     }
 
+    /// Where a question can be asked now: on a screen whose keyboard is wholly ours.
+    fn place(&self) -> Place {
+        let is_ours =
+            matches!(&self.keyboard, Keyboard::Raw(raw) if raw.is_raw()) && tty::is_foreground(self.typed);
+        match self.screen.filter(|screen| is_ours && tty::is_terminal(screen)).and_then(tty::size) {
+            Some((rows, columns)) => Place::Screen(WindowSize { rows, columns }),
+            None => Place::Nowhere,
+        }
+    }
+
+    fn ask_next(&mut self) {
+        if !self.asking.as_ref().is_some_and(Asking::is_due) {
+            return;
+        }
+        let place = self.place();
+        let Some(drawn) = self.asking.as_mut().and_then(|asking| asking.ask(place)) else { return };
+        // What was typed before the question appeared is no answer to it.
+        let _ = rustix::termios::tcflush(self.typed, rustix::termios::QueueSelector::IFlush);
+        self.draw(&drawn);
+    }
+
+    /// Does what a key, a moment or an answer from elsewhere leads to.
+    fn follow(&mut self, next: Option<Next>) -> Result<(), Failure> {
+        let Some(next) = next else { return Ok(()) };
+        self.draw(&next.show);
+        if let Some(answer) = next.answer {
+            self.client.queue(&Request::Answer(answer))?;
+        }
+        if let (true, Place::Screen(size)) = (next.redraw, self.place()) {
+            // Another size and back: a program that has the whole screen draws it anew.
+            let smaller = WindowSize { rows: size.rows.saturating_sub(1).max(1), ..size };
+            self.client.queue(&Request::Resize(smaller))?;
+            self.client.queue(&Request::Resize(size))?;
+        }
+        Ok(())
+    }
+
+    fn leave_question(&mut self) {
+        if let Some(next) = self.asking.as_mut().map(Asking::leave) {
+            self.draw(&next.show);
+        }
+    }
+
     /// The program was stopped: stop with it, so that the shell takes over, and let it go on when we do.
     fn stop_too(&mut self) -> Result<(), Failure> {
+        self.leave_question();
         if let Keyboard::Raw(raw) = &mut self.keyboard {
             let _ = raw.leave();
         }
@@ -231,7 +327,11 @@ impl<'a> Session<'a> {
         if let Some((rows, columns)) =
             self.screen.and_then(|screen| tty::size(screen).or_else(|| tty::size(self.typed)))
         {
-            self.client.queue(&Request::Resize(WindowSize { rows, columns }))?;
+            let size = WindowSize { rows, columns };
+            self.client.queue(&Request::Resize(size))?;
+            if let Some(drawn) = self.asking.as_ref().and_then(|asking| asking.draw(size)) {
+                self.draw(&drawn);
+            }
         }
         Ok(())
     }
@@ -253,9 +353,16 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn read_keyboard(&mut self) {
+    fn read_keyboard(&mut self) -> Result<(), Failure> {
         let mut bytes = [0u8; 4096];
-        match rustix::io::read(self.typed, &mut bytes) {
+        let read = rustix::io::read(self.typed, &mut bytes);
+        if let (Ok(count), Some(asking)) = (read, self.asking.as_mut().filter(|asking| asking.is_open()))
+            && count > 0
+        {
+            let next = asking.typed(bytes.get(..count).unwrap_or_default());
+            return self.follow(Some(next));
+        }
+        match read {
             // A closed line (Ctrl-D) is typed on; a terminal that hung up is not watched any more.
             Ok(0) if matches!(self.keyboard, Keyboard::Lines) => self.client.queue_data(b"\x04"),
             Ok(0) if matches!(self.keyboard, Keyboard::Bytes) => {
@@ -266,11 +373,13 @@ impl<'a> Session<'a> {
             Err(Errno::INTR | Errno::AGAIN) => {}
             _ => self.keyboard = Keyboard::None,
         }
+        Ok(())
     }
 
     fn keyboard_turn(&self) -> Turn {
         // What is typed before the program runs waits in the terminal: there is nobody to read it.
-        if !self.has_started || self.client.queued() > MOST_TYPED {
+        let is_asking = self.asking.as_ref().is_some_and(Asking::is_open);
+        if !self.has_started || (self.client.queued() > MOST_TYPED && !is_asking) {
             return Turn::Never;
         }
         match &self.keyboard {
@@ -288,17 +397,24 @@ impl<'a> Session<'a> {
         let turn = self.keyboard_turn();
         let sending = if self.client.queued() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         let keyboard = if turn == Turn::Now { PollFlags::IN } else { PollFlags::empty() };
+        let is_full = self.asking.as_ref().is_some_and(Asking::is_full);
+        let receiving = if is_full { PollFlags::empty() } else { PollFlags::IN };
         let client = self.client.as_fd();
         let mut watched = vec![
-            PollFd::from_borrowed_fd(client, PollFlags::IN | sending),
+            PollFd::from_borrowed_fd(client, receiving | sending),
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
         ];
         watched.extend(self.pumps.iter().map(Pump::watched));
         if !keyboard.is_empty() {
             watched.push(PollFd::from_borrowed_fd(self.typed, keyboard));
         }
-        let timeout = (turn == Turn::Later).then_some(&LEFT_ALONE);
-        match poll(&mut watched, timeout) {
+        let due = self
+            .asking
+            .as_ref()
+            .and_then(Asking::due)
+            .map(|millis| Timespec::try_from(Duration::from_millis(millis)).unwrap_or(LEFT_ALONE));
+        let timeout = if turn == Turn::Later { Some(LEFT_ALONE) } else { due };
+        match poll(&mut watched, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(errno) => return Err(Failure::because("could not wait for the program", &errno)),
@@ -336,10 +452,17 @@ enum Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use airlock_protocol::{control::TERMINAL, frame::Frame, state::Cause};
+    use airlock_protocol::{
+        approval::{Answer, Given, Pending, Scope},
+        control::TERMINAL,
+        frame::{Decoder, Frame, Kind},
+        state::Cause,
+    };
+    use rustix::{pty::OpenptFlags, termios::Winsize};
     use std::{
+        fs::File,
         io::{Read, Write},
-        os::unix::net::UnixStream,
+        os::{fd::OwnedFd, unix::net::UnixStream},
     };
 
     fn session<'a>(screen: Option<BorrowedFd<'a>>) -> (Session<'a>, UnixStream) {
@@ -378,6 +501,13 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_that_hangs_up_before_the_program_runs_never_answered() {
+        let (session, keeper) = session(None);
+        drop(keeper);
+        assert_eq!(session.relay().unwrap(), Ended::Unanswered);
+    }
+
+    #[test]
     fn everything_shown_before_the_end_is_seen() {
         let (mut screen, shown) = std::io::pipe().unwrap();
         let (session, mut keeper) = session(Some(shown.as_fd()));
@@ -412,5 +542,115 @@ mod tests {
         session.with_keyboard(typed.as_fd(), Keyboard::Bytes).relay().unwrap();
 
         assert!(program.join().unwrap());
+    }
+
+    /// A terminal: what a person sits at, and the line that programs have.
+    fn terminal() -> (File, OwnedFd) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let person = rustix::pty::openpt(flags).unwrap();
+        rustix::pty::grantpt(&person).unwrap();
+        rustix::pty::unlockpt(&person).unwrap();
+        let line = rustix::pty::ioctl_tiocgptpeer(&person, flags).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&line, size).unwrap();
+        (File::from(person), line)
+    }
+
+    /// Reads requests until one is as wanted.
+    fn hear(keeper: &mut UnixStream, decoder: &mut Decoder, is_wanted: impl Fn(&Request) -> bool) -> Request {
+        loop {
+            while let Some(frame) = decoder.next().unwrap() {
+                assert_eq!(frame.kind, Kind::Message, "no key reaches the program while a question stands");
+                let request: Request = frame.parse().unwrap();
+                if is_wanted(&request) {
+                    return request;
+                }
+            }
+            let mut bytes = [0; 4096];
+            let count = keeper.read(&mut bytes).unwrap();
+            assert_ne!(count, 0);
+            decoder.feed(&bytes[..count]);
+        }
+    }
+
+    /// Waits until the screen shows `text`, at most so many milliseconds.
+    fn shows(person: &mut File, seen: &mut String, text: &str, most: i64) -> bool {
+        while !seen.contains(text) {
+            let most = Timespec { tv_sec: most / 1000, tv_nsec: most % 1000 * 1_000_000 };
+            if poll(&mut [PollFd::new(person, PollFlags::IN)], Some(&most)).unwrap() == 0 {
+                return false;
+            }
+            let mut bytes = [0; 4096];
+            let count = person.read(&mut bytes).unwrap();
+            seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        true
+    }
+
+    fn pending() -> Pending {
+        Pending {
+            id: "3f9a0c2e7b14-1".into(),
+            sandbox: "web".into(),
+            since: String::new(),
+            until: "2999-01-01T00:00:00Z".into(),
+            kind: "connect".into(),
+            host: "api.example.com".into(),
+            port: 443,
+            rule: "ask *".into(),
+        }
+    }
+
+    #[test]
+    fn a_question_is_asked_on_the_screen_and_only_a_key_typed_at_it_answers() {
+        let (mut person, line) = terminal();
+        let (ours, mut keeper) = UnixStream::pair().unwrap();
+        // Typed before the question appears: neither its answer nor lost to the program's own terminal.
+        person.write_all(b"yyy").unwrap();
+        let program = std::thread::spawn(move || {
+            let mut decoder = Decoder::default();
+            let mut typed = Vec::new();
+            say(&mut keeper, &Reply::Started { pid: 2 });
+            while typed.len() < 3 {
+                let mut bytes = [0; 4096];
+                let count = keeper.read(&mut bytes).unwrap();
+                decoder.feed(&bytes[..count]);
+                while let Some(frame) = decoder.next().unwrap() {
+                    typed.extend(if frame.kind == Kind::Data { frame.body } else { Vec::new() });
+                }
+            }
+            say(&mut keeper, &Reply::Event(Event::Asked(pending())));
+            keeper.write_all(&Frame::data(TERMINAL, b"painted by the program").encode()).unwrap();
+            let answer = hear(&mut keeper, &mut decoder, |request| matches!(request, Request::Answer(_)));
+            say(&mut keeper, &Reply::ProgramEnded { end: End::Exited { code: 0 } });
+            answer
+        });
+        let session = std::thread::spawn(move || {
+            let keep = Box::new(|_: &Pending, _| Ok("/srv/airlock.toml".into()));
+            let asking = Asking::new("calm-otter".into(), Voice::Quiet, keep);
+            let client = Client::from_fd(ours.into()).unwrap();
+            Session::new(client, no_signals().unwrap(), Some(line.as_fd()))
+                .with_keyboard(line.as_fd(), Keyboard::Raw(Raw::prepare(line.as_fd()).unwrap()))
+                .with_asking(Some(asking))
+                .relay()
+        });
+
+        let mut seen = String::new();
+        assert!(shows(&mut person, &mut seen, "\x1b[6n", 10_000));
+        assert!(seen.contains("api.example.com port 443") && seen.contains("calm-otter"), "{seen:?}");
+        assert!(!seen.contains("painted by the program"));
+        let mark = seen.rsplit_once("\x1b[6n").and_then(|(before, _)| before.rsplit_once("\x1b[")).unwrap().1;
+        person.write_all(format!("\x1b[{}R", mark.trim_end_matches('H')).as_bytes()).unwrap();
+        // A key counts once nothing was typed for a moment: a person who is in a hurry tries again.
+        for _ in 0..20 {
+            if shows(&mut person, &mut seen, "painted by the program", 700) {
+                break;
+            }
+            person.write_all(b"s").unwrap();
+        }
+
+        assert_eq!(session.join().unwrap().unwrap(), Ended::Program(End::Exited { code: 0 }));
+        let answer = Answer { id: pending().id, verdict: Given::Approved, scope: Scope::Sandbox };
+        assert_eq!(program.join().unwrap(), Request::Answer(answer));
+        assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?1049l"), "{seen:?}");
     }
 }

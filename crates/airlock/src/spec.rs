@@ -2,13 +2,14 @@
 
 use crate::{
     args::{RunArgs, WorkspaceMode, values::EnvWord},
+    config::own::Own,
     environment::{environment, parse_file},
     failure::Failure,
 };
 use airlock_protocol::{
     Name,
     policy::Policy,
-    spec::{Approvals, Egress, Ledger, Limits, Spec, Stdio, Workspace},
+    spec::{Limits, Spec, Stdio, Workspace},
 };
 use std::{
     collections::BTreeMap,
@@ -19,6 +20,13 @@ use std::{
 pub(crate) struct Host {
     pub(crate) directory: PathBuf,
     pub(crate) variables: BTreeMap<String, String>,
+}
+
+/// What stands in files about the wall.
+#[derive(Debug, Default)]
+pub(crate) struct Wall {
+    pub(crate) policy: Policy,
+    pub(crate) own: Own,
 }
 
 impl Host {
@@ -40,8 +48,15 @@ pub(crate) fn variables() -> BTreeMap<String, String> {
 }
 
 /// The sandbox that the flags describe.
-pub(crate) fn spec(args: &RunArgs, name: Name, stdio: Stdio, host: &Host) -> Result<Spec, Failure> {
-    let workspace = workspace(args.workspace, &host.directory)?;
+pub(crate) fn spec(
+    args: &RunArgs,
+    wall: &Wall,
+    name: Name,
+    stdio: Stdio,
+    host: &Host,
+) -> Result<Spec, Failure> {
+    let workspace = workspace(args.workspace.unwrap_or(WorkspaceMode::Rw), &host.directory)?;
+    let user = args.user.as_deref().unwrap_or("0");
     let workdir = match (&args.workdir, workspace.path()) {
         (Some(chosen), _) if chosen.is_absolute() => chosen.clone(),
         (Some(chosen), Some(path)) => path.join(chosen),
@@ -57,21 +72,21 @@ pub(crate) fn spec(args: &RunArgs, name: Name, stdio: Stdio, host: &Host) -> Res
         workspace,
         mounts: args.mounts.clone(),
         tmpfs: args.tmpfs.clone(),
-        env: environment(&host.variables, &args.user, env_words(args)?),
-        user: args.user.clone(),
+        env: environment(&host.variables, user, env_words(args)?),
+        user: user.to_owned(),
         limits: limits(args),
         cap_add: args.cap_add.clone(),
         cap_drop: args.cap_drop.clone(),
         read_only: args.read_only,
         nested: args.nested,
-        restart: args.restart,
+        restart: args.restart.unwrap_or_default(),
         keep: args.keep || args.streams.detach,
         stdio,
-        policy: Policy::default(),
-        publish: Vec::new(),
-        egress: Egress::default(),
-        approvals: Approvals::default(),
-        ledger: Ledger::default(),
+        policy: wall.policy.clone(),
+        publish: args.network.publish.clone(),
+        egress: wall.own.egress.clone(),
+        approvals: wall.own.approvals.clone(),
+        ledger: wall.own.ledger.clone(),
     })
 }
 
@@ -123,16 +138,16 @@ fn read_env_file(path: &Path) -> Result<Vec<EnvWord>, Failure> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Disk, DiskBy, Mount, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Disk, DiskBy, Mount, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
-    use std::io::Write;
+    use std::{io::Write, net::Ipv4Addr};
 
     fn parse(line: &[&str]) -> Result<Spec, Failure> {
         let cli = Cli::try_parse_from(["airlock", "run"].iter().chain(line)).unwrap();
         let Some(Verb::Run(args)) = cli.verb else { panic!("not run") };
         let name = args.name.clone().unwrap_or_else(|| "calm-otter".parse().unwrap());
         let host = Host { directory: "/srv/project".into(), variables: BTreeMap::new() };
-        spec(&args, name, Stdio::all(Stream::Null), &host)
+        spec(&args, &Wall::default(), name, Stdio::all(Stream::Null), &host)
     }
 
     #[test]
@@ -149,7 +164,7 @@ mod tests {
     fn every_flag_arrives() {
         let line = "--name web --hostname h --user bob --workspace ro -w sub --mount /a:/b:ro --tmpfs /t:1M --read-only \
                     --memory 1G --cpus 1.5 --pids 100 --nofile 1024 --disk 1G,tmpfs --timeout 90 --cap-add SYS_PTRACE \
-                    --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -- prog -x";
+                    --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -p 8080:80 -- prog -x";
         let spec = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
 
         let limits = Limits {
@@ -179,7 +194,7 @@ mod tests {
             keep: true,
             stdio: Stdio::all(Stream::Null),
             policy: Default::default(),
-            publish: Default::default(),
+            publish: vec![Publish { address: Ipv4Addr::LOCALHOST.into(), port: 8080, inside: 80 }],
             egress: Default::default(),
             approvals: Default::default(),
             ledger: Default::default(),

@@ -3,7 +3,10 @@
 use crate::plan::{Caller, Identity, Plan};
 use airlock_linux::{clone::Child, fd, idmap::Writing, net::seat::Seat};
 use airlock_protocol::control::Refusal;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
 
 /// A place to run.
 pub trait Backend {
@@ -15,7 +18,7 @@ pub trait Backend {
     fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal>;
 
     /// Makes in an empty directory what `launch` would make on a sandbox's disk, for the next sandbox like this one.
-    fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> std::io::Result<()>;
+    fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()>;
 }
 
 /// A user and a network namespace that are being made, by a process that stands for them. It ends when this is dropped.
@@ -59,16 +62,37 @@ pub struct Launched {
     pub terminals: Option<OwnedFd>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
+    /// Where ports are published, who brings connections in.
+    pub porter: Option<Porter>,
+}
+
+/// A process of the keeper's in the sandbox's network: it makes sockets there and hands them out.
+#[derive(Debug)]
+pub struct Porter {
+    /// The process.
+    pub child: Child,
+    /// It answers each byte with one socket.
+    pub socket: OwnedFd,
+}
+
+impl Porter {
+    /// A TCP socket of the sandbox's network, not connected yet.
+    pub fn tcp_socket(&self) -> io::Result<OwnedFd> {
+        fd::send_all(self.socket.as_fd(), b"s", &[])?;
+        let mut received = Vec::new();
+        fd::receive_with_fds(self.socket.as_fd(), &mut [0u8; 1], &mut received)?;
+        received.pop().ok_or_else(|| io::Error::other("the sandbox's network has no socket left"))
+    }
 }
 
 impl Launched {
     /// The descriptor that becomes readable when PID 1 has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.init.pidfd)
+        self.init.pidfd.as_fd()
     }
 
     /// Never waits when talking to the guest.
-    pub fn set_nonblocking(&self) -> std::io::Result<()> {
-        fd::set_nonblocking(std::os::fd::AsFd::as_fd(&self.link))
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        fd::set_nonblocking(self.link.as_fd())
     }
 }

@@ -93,6 +93,19 @@ pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Closes every descriptor from 3 on but one. For children of [`crate::clone::fork`] that never return: what they
+/// inherited must not live on with them.
+pub fn close_all_but(kept: BorrowedFd<'_>) -> io::Result<()> {
+    let kept = libc::c_uint::try_from(std::os::fd::AsRawFd::as_raw_fd(&kept)).map_err(io::Error::other)?;
+    for (first, last) in [(3, kept.saturating_sub(1)), (kept.saturating_add(1).max(3), libc::c_uint::MAX)] {
+        // SAFETY: the caller owns this process alone and never uses (or drops) what it inherited.
+        if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Switches a descriptor's reads and writes to never wait.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;

@@ -92,6 +92,13 @@ impl IdMap {
         outside(&self.groups, inside)
     }
 
+    /// From the first group inside to the last.
+    pub fn group_range(&self) -> std::ops::RangeInclusive<u32> {
+        let last = |extent: &Extent| extent.inside.saturating_add(extent.count.saturating_sub(1));
+        let first = self.groups.iter().map(|extent| extent.inside).min().unwrap_or(0);
+        first..=self.groups.iter().map(last).max().unwrap_or(first)
+    }
+
     /// Gives a process of a new user namespace its ids.
     pub fn write(&self, pid: Pid) -> Result<(), Error> {
         self.begin(pid, None)?.finish()

@@ -1,1 +1,25 @@
 //! Connections across the wall. The only crate that dials.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`wall`] | everything of one sandbox, put together |
+//! | [`resolver`], [`dns`], [`names`] | the sandbox's name server, its messages, the addresses that stand for names |
+//! | [`accept`] | one connection of the sandbox: where to, whether, dialled, relayed |
+//! | [`sniff`], `greeting` | the first bytes of TLS, and what they must say |
+//! | [`egress`] | the only dialler |
+//! | [`relay`] | bytes between two ends |
+//! | [`flows`] | what lives, and what rules no longer allow |
+//! | [`publish`] | ports of the host that lead inside |
+
+pub mod accept;
+pub mod dns;
+pub mod egress;
+pub mod flows;
+mod greeting;
+pub mod names;
+pub mod publish;
+pub mod relay;
+pub mod resolver;
+pub mod sniff;
+pub mod wall;
+pub mod webhook;

@@ -15,7 +15,7 @@ pub struct Record {
     /// What.
     #[serde(flatten)]
     pub entry: Entry,
-    /// SHA-256 of the line before this one, in hex; of the empty text for the first.
+    /// SHA-256 of the line before this one without its line end, in hex; of the empty text for the first.
     pub prev: String,
 }
 
@@ -77,6 +77,15 @@ pub enum Entry {
         /// By whom: `allow`, `deny`, `set`, `approval`.
         by: String,
     },
+    /// A person is asked; the crossing waits.
+    Asked {
+        /// The request: `<sandbox id>-<seq of this record>`.
+        request: String,
+        /// What waits.
+        crossing: Crossing,
+        /// The rule that asks, in words.
+        rule: String,
+    },
     /// A person answered.
     Approval {
         /// Which request.
@@ -88,10 +97,18 @@ pub enum Entry {
         /// By whom.
         by: String,
     },
-    /// The file before this one was rotated away.
+    /// The file that ends with this line is full; the next record begins another.
     Rotated {
-        /// Records that were dropped with the oldest file.
+        /// Records that are dropped with the oldest file.
         dropped: u64,
+        /// The number of the oldest record that is kept; 0 where it could not be told.
+        #[serde(default)]
+        first_kept: u64,
+    },
+    /// A line that was never finished (the power failed, the disk was full) was cut off before this one.
+    Torn {
+        /// Its bytes.
+        bytes: u64,
     },
 }
 

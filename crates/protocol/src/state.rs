@@ -1,6 +1,9 @@
 //! What `state.json` says of a sandbox. Written by its keeper (or by whoever finds the keeper dead), read by all.
 
-use crate::{Name, SandboxId, spec::DiskBy};
+use crate::{
+    Name, SandboxId,
+    spec::{DiskBy, Publish},
+};
 use serde::{Deserialize, Serialize};
 
 /// One sandbox as it is. Replaced as a whole, atomically. Additions only.
@@ -41,6 +44,9 @@ pub struct State {
     /// Something a person should know, such as why it is frozen.
     #[serde(default)]
     pub note: Option<String>,
+    /// Ports of the host that lead inside.
+    #[serde(default)]
+    pub published: Vec<Publish>,
     /// Paths of control groups to remove when it is gone.
     #[serde(default)]
     pub cgroups: Vec<String>,

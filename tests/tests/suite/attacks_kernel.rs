@@ -289,7 +289,30 @@ say(word(-struct.unpack("i", n.recv(4096)[16:20])[0]))
 
     let said = inside(&world, [], probe);
 
-    assert_eq!(said, "['lo']\n0\nENETUNREACH\nECONNREFUSED\nEPERM\nEPERM\nEPERM\n");
+    assert_eq!(said, "['lo']\n0\nECONNREFUSED\nECONNREFUSED\nEPERM\nEPERM\nEPERM\n");
+}
+
+#[test]
+fn the_seat_of_the_keeper_can_be_neither_reached_nor_changed() {
+    let world = World::new();
+    let probe = r#"
+for host in ("127.0.0.1", "198.18.0.1", "198.18.0.2", "::1"):
+    say(*(tried(lambda: socket.create_connection((host, port), 5)) for port in (61097, 61098)))
+say(tried(lambda: socket.socket(2, 2).sendto(b"?", ("127.0.0.1", 61098))))
+say(tried(lambda: socket.socket(2, 2).sendto(b"?", ("192.0.2.1", 443))))
+say(tried(lambda: socket.create_connection(("2001:db8::1", 443), 5)))
+n = socket.socket(16, 3, 12)
+def asked(kind, body):
+    n.send(struct.pack("IHHII", 16 + len(body), kind, 5, 1, 0) + body)
+    return word(-struct.unpack("i", n.recv(4096)[16:20])[0])
+# nf_tables: a transaction, a look at the tables. The log: its group. Connection tracking: forget everything.
+say(asked(0x10, b"\0\0\0\x0a"), asked(0xa01, b"\1\0\0\0"), asked(0x401, b"\0\0\0\1\5\0\1\0\1\0\0\0"), asked(0x102, b"\2\0\0\0"))
+"#;
+
+    let said = inside(&world, [], probe);
+
+    let refused = "ECONNREFUSED ECONNREFUSED\n".repeat(4);
+    assert_eq!(said, format!("{refused}EPERM\nEPERM\nECONNREFUSED\nEPERM EPERM EPERM EPERM\n"));
 }
 
 #[test]

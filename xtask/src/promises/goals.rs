@@ -6,6 +6,7 @@ use super::{
     many::CROWDS,
     ours::As,
     start::{BWRAP, BWRAP_USER, DOCKER},
+    way::{DIRECT, HELD, PASTA, POURED},
 };
 
 /// A goal: what is measured of us, against whom, and where the border is.
@@ -35,7 +36,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 10] = [
+const GOALS: [Goal; 17] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -46,6 +47,13 @@ const GOALS: [Goal; 10] = [
     goal("idle", As::Single, None, Border::AtMost(5.0)),
     goal(CROWDS[0].0, As::Root, Some(BWRAP), Border::AtLeast(0.5)),
     goal(CROWDS[1].0, As::Root, Some(BWRAP), Border::AtLeast(0.5)),
+    goal("stream", As::Root, Some(DIRECT), Border::AtLeast(0.6)),
+    goal("kept", As::Root, Some(DIRECT), Border::AtMost(1.5)),
+    goal("connect", As::Root, Some(DIRECT), Border::AtMost(2.6)),
+    goal("connects", As::Root, Some(PASTA), Border::AtLeast(1.2)),
+    goal(HELD, As::Root, None, Border::AtMost(40.0)),
+    goal(POURED, As::Root, None, Border::AtMost(40.0)),
+    goal("gate", As::Root, None, Border::AtMost(5.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.
@@ -77,6 +85,7 @@ fn words(goal: &Goal) -> String {
     };
     match goal.against {
         Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
+        None if goal.measure == "gate" => format!("Gate::ask with 1,000 rules {border} us"),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
     }
 }

@@ -47,7 +47,7 @@ fn bubbles() -> Result<Vec<f64>> {
 }
 
 /// The proportional share of one process in megabytes.
-fn share(pid: u64) -> Result<f64> {
+pub(crate) fn share(pid: u64) -> Result<f64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
     kilobytes(&text).map(|kb| f64::from(kb) / 1024.0).with_context(|| format!("{path} shows no Pss"))

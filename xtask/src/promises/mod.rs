@@ -2,11 +2,12 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
 mod exec;
+mod gate;
 mod goals;
 mod idle;
 mod many;
@@ -14,6 +15,7 @@ mod oci;
 mod ours;
 mod report;
 mod start;
+mod way;
 
 use crate::system::{self, Package, Scratch};
 use anyhow::{Context as _, Result, bail};
@@ -21,13 +23,15 @@ use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
 use ours::{As, Ours, Person};
+pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 5] = [
+const PEERS: [Package; 6] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
     Package { name: "docker.io", program: "dockerd", reason: "peer" },
+    Package { name: "passt", program: "pasta", reason: "peer" },
     Package {
         name: "busybox-static",
         program: "busybox",
@@ -61,8 +65,14 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 4] =
-    [("start", start::measure), ("exec", exec::measure), ("idle", idle::measure), ("many", many::measure)];
+const MEASURES: [(&str, Measure); 6] = [
+    ("start", start::measure),
+    ("exec", exec::measure),
+    ("idle", idle::measure),
+    ("many", many::measure),
+    ("way", way::measure),
+    ("gate", gate::measure),
+];
 
 /// Takes the number of rounds, gives one figure per contender.
 type Measure = fn(&Field, usize) -> Vec<Figure>;
@@ -108,7 +118,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
-        bail!("there is no measurement {only}; there are start, exec, idle, many");
+        bail!("there is no measurement {only}; there are start, exec, idle, many, way, gate");
     }
     if options.rounds == 0 {
         bail!("--rounds wants at least 1");

@@ -136,6 +136,26 @@ impl Ours {
         command
     }
 
+    /// The directory its sandboxes see.
+    pub(crate) fn workspace(&self) -> &Path {
+        &self.person.workspace
+    }
+
+    /// The same command for somebody who is still root and becomes this user by it.
+    pub(crate) fn as_user(&self, command: Command) -> Command {
+        let Some((uid, gid)) = self.person.ids else { return command };
+        let mut outer = Command::new("setpriv");
+        outer.args([
+            format!("--reuid={uid}"),
+            format!("--regid={gid}"),
+            "--clear-groups".into(),
+            "--".into(),
+        ]);
+        outer.arg(command.get_program()).args(command.get_args()).current_dir(self.workspace());
+        outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        outer
+    }
+
     /// Commands that each run a sandbox with `/bin/true` to its end.
     pub(crate) fn runs(&self) -> Box<dyn FnMut() -> Command> {
         let ours = self.clone();

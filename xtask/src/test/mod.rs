@@ -3,7 +3,12 @@
 //! All tests run once as root. The black-box suites then run again as an ordinary user with ranges of ids and as one
 //! without: the suites learn from `AIRLOCK_TEST_USER` who they are, from `AIRLOCK_BIN` where the product is, and from
 //! `AIRLOCK_TEST_RUST` where a Rust toolchain is that every user can read.
+//!
+//! As root everything runs inside a virtual internet; `AIRLOCK_TEST_INTERNET` says where its files are. Nothing the tests
+//! send leaves this machine, and what they need is downloaded and built before.
 
+mod clients;
+mod internet;
 mod suites;
 pub(crate) mod users;
 
@@ -12,6 +17,7 @@ use crate::{
     workspace::{cargo, executables, succeed},
 };
 use anyhow::{Context as _, Result, bail};
+use internet::Internet;
 use std::{
     env,
     path::PathBuf,
@@ -21,7 +27,7 @@ use suites::{Outcome, run_and_note};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 8] = [
+const PACKAGES: [Package; 20] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -30,12 +36,29 @@ const PACKAGES: [Package; 8] = [
     Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
     Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
+    Package { name: "iproute2", program: "ip", reason: "the virtual internet" },
+    Package { name: "openssl", program: "openssl", reason: "certificates, and a client of TLS" },
+    Package { name: "curl", program: "curl", reason: "a client of HTTP" },
+    Package { name: "git", program: "git", reason: "a client and a server of git" },
+    Package { name: "python3-requests", program: REQUESTS, reason: "a client of HTTP" },
+    Package { name: "bind9-dnsutils", program: "dig", reason: "a client of DNS" },
+    Package { name: "openssh-client", program: "ssh", reason: "a client of SSH" },
+    Package { name: "openssh-server", program: "sshd", reason: "a server of SSH" },
+    Package { name: "postgresql-client", program: "psql", reason: "a client of PostgreSQL" },
+    Package { name: "postgresql", program: "pg_createcluster", reason: "a server of PostgreSQL" },
+    Package { name: "dns2tcp", program: "dns2tcpc", reason: "a tunnel through DNS, to be stopped" },
+    Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
+
+/// A package of Python without a program.
+const REQUESTS: &str = "/usr/lib/python3/dist-packages/requests";
 
 /// What every run of tests stands on, readable by all users.
 struct Ground {
     airlock: PathBuf,
     rust: PathBuf,
+    // Ends before its files go.
+    internet: Option<Internet>,
     scratch: Scratch,
 }
 
@@ -52,8 +75,13 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     let (_, airlock) =
         airlock.into_iter().find(|(name, _)| name == "airlock").context("cargo built no airlock")?;
 
+    // Inside the virtual internet there is nothing to download from.
+    succeed(&mut cargo(&["test", "--workspace", "--no-run"]))?;
+
     let scratch = Scratch::new("test")?;
-    let ground = Ground { airlock: scratch.program(&airlock, "airlock")?, rust: rust(&scratch)?, scratch };
+    let internet = internet(&scratch)?;
+    let ground =
+        Ground { airlock: scratch.program(&airlock, "airlock")?, rust: rust(&scratch)?, internet, scratch };
     let mut outcomes = vec![everything(&ground, &args)?];
     if system::is_root() {
         outcomes.extend(as_users(&ground, &args)?);
@@ -63,6 +91,29 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
         println!("skipped: the suites as other users (not root)");
     }
     conclude(&outcomes)
+}
+
+/// Only root can make one; the tests that need it say that they were skipped.
+fn internet(scratch: &Scratch) -> Result<Option<Internet>> {
+    if !system::is_root() {
+        return Ok(None);
+    }
+    // The tests see a copy of the list of users.
+    users::ensure(&SINGLE)?;
+    let user = users::ensure(&WITH_RANGES)?;
+    let internet = Internet::start(scratch, user.name)?;
+    clients::provide(internet.folder())?;
+    Ok(Some(internet))
+}
+
+/// `cargo xtask internet COMMAND…`: runs a command where the tests run, for whoever writes one.
+pub(crate) fn run_inside(args: Vec<String>) -> Result<()> {
+    let scratch = Scratch::new("internet")?;
+    let internet = internet(&scratch)?.context("only root can make a virtual internet")?;
+    let (program, args) = args.split_first().context("name the command to run")?;
+    let mut command = Command::new(program);
+    command.args(args).current_dir(env::current_dir()?).env("AIRLOCK_TEST_INTERNET", internet.folder());
+    succeed(&mut internet.inside(&command))
 }
 
 /// A copy of the toolchain that runs this: the person's own may lie in a home that others cannot enter.
@@ -83,7 +134,9 @@ fn rust(scratch: &Scratch) -> Result<PathBuf> {
 
 fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    tests.arg("--").args(args).env("AIRLOCK_BIN", &ground.airlock).env("AIRLOCK_TEST_RUST", &ground.rust);
+    tests.arg("--").args(args);
+    let mut tests = ground.placed(tests);
+    ground.tell(&mut tests);
     if system::is_root() {
         tests.env("AIRLOCK_TEST_USER", "root");
     }
@@ -102,24 +155,28 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
         users::clean_home(&user)?;
         for (path, name) in &suites {
             let mut suite = as_user(&user);
-            suite
-                .arg(path)
-                .args(args)
-                .env("AIRLOCK_BIN", &ground.airlock)
-                .env("AIRLOCK_TEST_RUST", &ground.rust);
+            suite.arg(path).args(args);
+            let mut suite = ground.placed(suite);
+            login(&user, suite.env_clear());
+            ground.tell(&mut suite);
             outcomes.push(run_and_note(&format!("{name} as {}", user.name), &mut suite)?);
         }
     }
     Ok(outcomes)
 }
 
-/// A command line that another follows, to be run as that user with an environment like that of a fresh login.
+/// A command line that another follows, to be run as that user.
 fn as_user(user: &User) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", user.name, "--regid", &user.gid.to_string(), "--init-groups", "--"])
-        .current_dir(&user.home)
-        .env_clear()
+        .current_dir(&user.home);
+    command
+}
+
+/// An environment like that of a fresh login.
+fn login(user: &User, command: &mut Command) {
+    command
         .env("HOME", &user.home)
         .env("USER", user.name)
         .env("LOGNAME", user.name)
@@ -130,7 +187,22 @@ fn as_user(user: &User) -> Command {
     for name in ["AIRLOCK_TEST_STRICT", "CI", "RUST_BACKTRACE", "TERM"] {
         command.envs(env::var_os(name).map(|value| (name, value)));
     }
-    command
+}
+
+impl Ground {
+    /// The command where the tests run.
+    fn placed(&self, command: Command) -> Command {
+        match &self.internet {
+            Some(internet) => internet.inside(&command),
+            None => command,
+        }
+    }
+
+    /// Says where everything is.
+    fn tell(&self, command: &mut Command) {
+        command.env("AIRLOCK_BIN", &self.airlock).env("AIRLOCK_TEST_RUST", &self.rust);
+        command.envs(self.internet.as_ref().map(|internet| ("AIRLOCK_TEST_INTERNET", internet.folder())));
+    }
 }
 
 fn conclude(outcomes: &[Outcome]) -> Result<()> {

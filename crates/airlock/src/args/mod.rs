@@ -2,8 +2,14 @@
 
 mod run;
 pub(crate) mod values;
+mod wall;
 
-pub(crate) use run::{ExecArgs, RunArgs, WorkspaceMode};
+pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
+pub(crate) use wall::{
+    AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
+    GroupsArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb, SetPolicyArgs,
+    ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
+};
 
 use clap::{Args, Parser, Subcommand};
 use std::time::Duration;
@@ -13,13 +19,17 @@ Examples:
   airlock run -- make test            run a command sealed, in the current directory
   airlock run -d --name web ./serve   leave it running
   airlock exec -it web bash           a shell beside it
+  airlock run --allow npm -- npm ci   with the registry that this host's npm uses, and nothing else
+  airlock ledger --denied             what the newest sandbox was denied
   airlock ls                          what runs, and what crashed
   airlock doctor                      what this machine can and cannot do
 
 SANDBOX is a name, an id or an unambiguous beginning of one; `-` means the newest.
 
 Files:
-  $AIRLOCK_HOME   where sandboxes live (default: ~/.airlock)
+  airlock.toml                 settings and rules of a project; counts once it is trusted
+  $AIRLOCK_HOME                where sandboxes live (default: ~/.airlock)
+  $AIRLOCK_HOME/config.toml    your own settings
 
 Exit codes:
   The program's own; 124 timed out, 125 airlock failed, 126 not executable, 127 not found,
@@ -37,7 +47,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Seal and run a command
+    #[command(override_usage = run::RUN_USAGE, after_help = run::RUN_HELP)]
     Run(Box<RunArgs>),
+    /// Run a command, record what it connects to, print the narrow policy that would have sufficed
+    #[command(override_usage = wall::LEARN_USAGE, after_help = wall::LEARN_HELP)]
+    Learn(Box<LearnArgs>),
     /// Run a further command in a running sandbox
     Exec(ExecArgs),
     /// List sandboxes
@@ -65,6 +79,24 @@ pub(crate) enum Verb {
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
     Prune(PruneArgs),
+    /// Allow a running sandbox to reach hosts
+    Allow(ChangeArgs),
+    /// Deny a running sandbox hosts
+    Deny(ChangeArgs),
+    /// Show, check, explain, compare and set rules
+    Policy(PolicyArgs),
+    /// Print what was decided at a sandbox's wall
+    Ledger(LedgerArgs),
+    /// List connections that wait for a person
+    Approvals(ApprovalsArgs),
+    /// Let a connection that waits go ahead
+    Approve(AnswerArgs),
+    /// Refuse a connection that waits
+    Refuse(AnswerArgs),
+    /// Trust a project's airlock.toml as it is now
+    Trust(TrustArgs),
+    /// Print the settings that count here
+    Config(ConfigArgs),
     /// Tell what this machine can do, and how to fix what it cannot
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -258,6 +290,11 @@ mod tests {
         {
             text += &format!("\n==== airlock {}\n", verb.get_name());
             text += &verb.render_help().to_string();
+            let name = verb.get_name().to_owned();
+            for nested in verb.get_subcommands_mut().filter(|nested| nested.get_name() != "help") {
+                text += &format!("\n==== airlock {name} {}\n", nested.get_name());
+                text += &nested.render_help().to_string();
+            }
         }
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/args/help.txt");
         if std::env::var_os("AIRLOCK_ACCEPT").is_some() {

@@ -3,16 +3,15 @@
 use super::values::{self, EnvWord};
 use airlock_protocol::{
     Name,
-    spec::{Disk, Mount, Restart, Tmpfs},
+    spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
-#[derive(Debug, Args)]
-#[command(override_usage = "airlock run [OPTIONS] [--] COMMAND...")]
-#[command(after_help = "\
+pub(super) const RUN_USAGE: &str = "airlock run [OPTIONS] [--] COMMAND...";
+pub(super) const RUN_HELP: &str = "\
 The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
-network. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
+network but what rules allow. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
 --env names. The current directory is its workspace, at the same path.
 
 stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
@@ -24,8 +23,15 @@ checked several times a second, so that a burst can go over it before the sandbo
 Examples:
   airlock run -- npm test
   airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
+  airlock run --allow npm --allow api.example.com --ask '*.example.org' -- ./agent
   airlock run -d --name db --restart on-failure:5 --tmpfs /data -- ./database
-  producer | airlock run -q -- filter > result")]
+  producer | airlock run -q -- filter > result
+
+Rules are tried in this order, and the first that matches decides: --deny, --ask, --allow, the project's
+airlock.toml, each --policy. What no rule matches is denied.";
+
+/// The flags of `run`, which `learn` has too.
+#[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -37,20 +43,19 @@ pub(crate) struct RunArgs {
     /// Host name inside (default: the sandbox's name)
     #[arg(long, value_parser = values::hostname, help_heading = "Identity")]
     pub(crate) hostname: Option<String>,
-    /// User inside: NAME, UID, NAME:GROUP or UID:GID
-    #[arg(short, long, default_value = "0", help_heading = "Identity")]
-    pub(crate) user: String,
+    /// User inside: NAME, UID, NAME:GROUP or UID:GID (default: 0)
+    #[arg(short, long, help_heading = "Identity")]
+    pub(crate) user: Option<String>,
+    /// Settings from this file in place of the project's airlock.toml
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) config: Option<PathBuf>,
+    /// No settings from a project's airlock.toml
+    #[arg(long, conflicts_with = "config", help_heading = "Identity")]
+    pub(crate) no_config: bool,
 
-    /// The current directory inside: rw (writes go to the host), ro or none
-    #[arg(
-        long,
-        value_enum,
-        value_name = "MODE",
-        default_value = "rw",
-        hide_possible_values = true,
-        help_heading = "Files"
-    )]
-    pub(crate) workspace: WorkspaceMode,
+    /// The current directory inside: rw (default; writes go to the host), ro or none
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true, help_heading = "Files")]
+    pub(crate) workspace: Option<WorkspaceMode>,
     /// Directory to start in (default: the workspace, or / without one)
     #[arg(short, long, value_name = "DIR", help_heading = "Files")]
     pub(crate) workdir: Option<PathBuf>,
@@ -70,6 +75,9 @@ pub(crate) struct RunArgs {
     /// Read variables from a file, one NAME=VALUE or NAME a line; repeatable
     #[arg(long, value_name = "FILE", help_heading = "Environment")]
     pub(crate) env_file: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 
     /// Most memory, such as 512M or 4G
     #[arg(short, long, value_name = "SIZE", value_parser = values::size, help_heading = "Limits")]
@@ -102,9 +110,9 @@ pub(crate) struct RunArgs {
     /// Keep the sandbox, stopped, when its program has ended
     #[arg(long, help_heading = "Life")]
     pub(crate) keep: bool,
-    /// When its program ends by itself: no, on-failure[:N] or always
-    #[arg(long, value_name = "WHEN", default_value = "no", value_parser = values::restart, help_heading = "Life")]
-    pub(crate) restart: Restart,
+    /// When its program ends by itself: no (default), on-failure[:N] or always
+    #[arg(long, value_name = "WHEN", value_parser = values::restart, help_heading = "Life")]
+    pub(crate) restart: Option<Restart>,
     #[command(flatten)]
     pub(crate) streams: Detach,
     /// Facts as JSON: with -d on stdout, otherwise on stderr at the end
@@ -113,6 +121,39 @@ pub(crate) struct RunArgs {
     /// Say nothing but errors
     #[arg(short, long, help_heading = "Life")]
     pub(crate) quiet: bool,
+}
+
+/// What may cross the wall.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct NetworkArgs {
+    /// Allow a host or a group (`airlock policy groups`); without a port 80 and 443; repeatable
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
+    pub(crate) allow: Vec<String>,
+    /// Deny a host or a group, whatever other rules say; repeatable
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
+    pub(crate) deny: Vec<String>,
+    /// Ask a person before the first connection to a host; repeatable
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Network")]
+    pub(crate) ask: Vec<String>,
+    /// Rules from a file, TOML or Markdown with front matter; repeatable
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    pub(crate) policy: Vec<PathBuf>,
+    /// Deny nothing; record in the ledger what would have been denied
+    #[arg(long, help_heading = "Network")]
+    pub(crate) audit_only: bool,
+    /// Lead a port of this host inside; on 127.0.0.1 unless an address is given; repeatable
+    #[arg(short, long, value_name = "[ADDR:]PORT[:PORT]", value_parser = values::publish, help_heading = "Network")]
+    pub(crate) publish: Vec<Publish>,
+    /// none: no rule counts, nothing crosses. There is no host network: see --allow and --publish
+    #[arg(long, value_name = "none", value_parser = values::network, help_heading = "Network")]
+    pub(crate) network: Option<Network>,
+}
+
+/// `--network`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// Nothing crosses.
+    None,
 }
 
 /// What becomes of the standard streams of `run`.

@@ -1,10 +1,12 @@
 //! Texts of single flags, parsed: sizes, times, mounts, variables. Pure.
 
+use super::run::Network;
 use airlock_protocol::{
     size as sizes,
-    spec::{Disk, DiskBy, Mount, Restart, Tmpfs},
+    spec::{Disk, DiskBy, Mount, Publish, Restart, Tmpfs},
 };
 use std::{
+    net::{IpAddr, Ipv4Addr},
     path::{Component, Path, PathBuf},
     time::Duration,
 };
@@ -102,6 +104,45 @@ pub(crate) fn tmpfs(text: &str) -> Result<Tmpfs, String> {
     let (target, bound) = text.split_once(':').map_or((text, None), |(target, bound)| (target, Some(bound)));
     let bytes = bound.map(|bound| size(bound.strip_prefix("size=").unwrap_or(bound))).transpose()?;
     Ok(Tmpfs { target: inside(target)?, size: bytes })
+}
+
+/// `PORT`, `PORT:INSIDE`, `ADDR:PORT` or `ADDR:PORT:INSIDE`; an IPv6 address stands in brackets. Port 0 of the host
+/// takes a free one.
+pub(crate) fn publish(text: &str) -> Result<Publish, String> {
+    let invalid = || format!("{text:?} is not [ADDR:]PORT[:PORT], such as 8080:80 or 0.0.0.0:8080:80");
+    let (address, ports) = match text.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+        Some((address, ports)) => (Some(address), ports),
+        None => match text.split_once(':') {
+            Some((address, ports)) if address.contains('.') => (Some(address), ports),
+            _ => (None, text),
+        },
+    };
+    let address = match address {
+        Some(address) => address.parse::<IpAddr>().map_err(|_| invalid())?,
+        None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    let (port, inside) = ports.split_once(':').unwrap_or((ports, ports));
+    let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse::<u16>().map_err(|_| invalid()),
+        false => Err(invalid()),
+    };
+    match (number(port)?, number(inside)?) {
+        (_, 0) => Err(format!("{text:?} names no port inside: write PORT:PORT")),
+        (port, inside) => Ok(Publish { address, port, inside }),
+    }
+}
+
+/// `none`; `host` is refused with what serves instead.
+pub(crate) fn network(text: &str) -> Result<Network, String> {
+    match text {
+        "none" => Ok(Network::None),
+        "host" => {
+            Err("a sandbox never has the host's network: name what it may reach with --allow HOST[:PORT], \
+                       and what may reach it with --publish PORT"
+                .to_owned())
+        }
+        other => Err(format!("there is no network {other:?}: write none, or --allow and --publish")),
+    }
 }
 
 /// `NAME=VALUE` or `NAME`.
@@ -232,6 +273,31 @@ mod tests {
         assert_eq!(tmpfs("/scratch"), Ok(Tmpfs { target: "/scratch".into(), size: None }));
         assert_eq!(tmpfs("/scratch:64K"), Ok(Tmpfs { target: "/scratch".into(), size: Some(65_536) }));
         assert_eq!(tmpfs("/scratch:size=64K"), tmpfs("/scratch:64K"));
+    }
+
+    #[test]
+    fn a_published_port_is_on_loopback_unless_an_address_is_named() {
+        let published = |text| publish(text).map(|p| (p.address.to_string(), p.port, p.inside));
+        let expected = |address: &str, port, inside| Ok((address.to_owned(), port, inside));
+        assert_eq!(published("8080"), expected("127.0.0.1", 8080, 8080));
+        assert_eq!(published("8080:80"), expected("127.0.0.1", 8080, 80));
+        assert_eq!(published("0:80"), expected("127.0.0.1", 0, 80));
+        assert_eq!(published("0.0.0.0:8080"), expected("0.0.0.0", 8080, 8080));
+        assert_eq!(published("0.0.0.0:8080:80"), expected("0.0.0.0", 8080, 80));
+        assert_eq!(published("[::1]:8080:80"), expected("::1", 8080, 80));
+        for bad in
+            ["", "0", "80:0", "65536", "+80", "::1:80", "1.2.3:80", "a:80", "80:80:80", "[::1]80", "8080/udp"]
+        {
+            assert!(publish(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_host_network_is_refused_with_what_serves_instead() {
+        assert_eq!(network("none"), Ok(Network::None));
+        let refusal = network("host").unwrap_err();
+        assert!(refusal.contains("--allow") && refusal.contains("--publish"), "{refusal}");
+        assert!(network("bridge").is_err());
     }
 
     #[test]

@@ -6,8 +6,20 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 11] =
-    ["exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm"];
+const TAKERS: [&str; 14] = [
+    "exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm", "allow",
+    "deny", "ledger",
+];
+/// Verbs of verbs that do.
+const NESTED: [(&str, &str); 5] = [
+    ("policy", "show"),
+    ("policy", "set"),
+    ("policy", "explain"),
+    ("ledger", "verify"),
+    ("ledger", "export"),
+];
+/// Verbs whose further words are no sandboxes.
+const TAKE_ONE: &str = "exec|allow|deny";
 
 pub(crate) fn completion(shell: Shell) -> Outcome {
     let mut script = Vec::new();
@@ -35,16 +47,18 @@ pub(crate) fn sandboxes() -> Outcome {
 
 /// Wraps the generated function: after a verb that takes sandboxes, names are offered beside the flags.
 fn bash() -> String {
-    let takers = TAKERS.join("|");
+    let takers = TAKERS.map(|verb| format!("{verb}\\ *")).join("|");
+    let nested = NESTED.map(|(verb, nested)| format!("{verb}\\ {nested}")).join("|");
     format!(
         r#"
 _airlock_with_names() {{
     _airlock "$@"
-    case "${{COMP_WORDS[1]}}" in
-        {takers})
-            [[ "${{COMP_WORDS[COMP_CWORD]}}" == -* ]] && return
-            [[ "${{COMP_WORDS[1]}}" == exec && "${{COMP_WORDS[COMP_CWORD-1]}}" != exec && "${{COMP_WORDS[COMP_CWORD-1]}}" != -* ]] && return
-            COMPREPLY=($(compgen -W "$(airlock complete-sandboxes 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+    case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
+        {nested}|{takers})
+            local here="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+            [[ "$here" == -* ]] && return
+            [[ "${{COMP_WORDS[1]}}" =~ ^({TAKE_ONE})$ && "$before" != "${{COMP_WORDS[1]}}" && "$before" != -* ]] && return
+            COMPREPLY=(${{COMPREPLY[@]}} $(compgen -W "$(airlock complete-sandboxes 2>/dev/null)" -- "$here"))
             ;;
     esac
 }}
@@ -55,13 +69,16 @@ complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
 
 /// Arguments of the generated script that are sandboxes get an action that lists them.
 fn zsh(script: &str) -> String {
-    let listed = script
-        .replace("sandbox -- Which sandbox:_default'", "sandbox -- Which sandbox:_airlock_names'")
-        .replace("sandboxes -- Which sandboxes:_default'", "sandboxes -- Which sandboxes:_airlock_names'")
-        .replace(
-            "sandboxes -- Which sandboxes; never guessed\\: write `-` for the newest:_default'",
-            "sandboxes -- Which sandboxes:_airlock_names'",
-        );
+    let is_taker = |line: &str| {
+        line.contains("sandbox -- Which sandbox") || line.contains("sandboxes -- Which sandboxes")
+    };
+    let listed: String =
+        script
+            .split_inclusive('\n')
+            .map(|line| {
+                if is_taker(line) { line.replace(":_default'", ":_airlock_names'") } else { line.to_owned() }
+            })
+            .collect();
     let names = "_airlock_names() {\n    local -a names\n    names=(${(f)\"$(airlock complete-sandboxes 2>/dev/null)\"})\n    \
                  _describe sandbox names\n}\n\n";
     listed.replacen("_airlock() {\n", &format!("{names}_airlock() {{\n"), 1)
@@ -73,7 +90,9 @@ fn fish() -> String {
             "complete -c airlock -n \"__fish_airlock_using_subcommand {verb}\" -f -a \"(airlock complete-sandboxes 2>/dev/null)\"\n"
         )
     };
-    TAKERS.iter().map(|verb| line(verb)).collect()
+    let nested =
+        |(verb, nested): &(&str, &str)| line(&format!("{verb}; and __fish_seen_subcommand_from {nested}"));
+    TAKERS.iter().map(|verb| line(verb)).chain(NESTED.iter().map(nested)).collect()
 }
 
 #[cfg(test)]
@@ -93,6 +112,14 @@ mod tests {
         takers.sort_unstable();
         expected.sort_unstable();
         assert_eq!(takers, expected);
+
+        let nested: Vec<_> = command
+            .get_subcommands()
+            .flat_map(|verb| {
+                verb.get_subcommands().filter(takes).map(|nested| (verb.get_name(), nested.get_name()))
+            })
+            .collect();
+        assert_eq!(nested, NESTED);
     }
 
     #[test]
@@ -100,7 +127,7 @@ mod tests {
         let mut script = Vec::new();
         clap_complete::generate(Shell::Zsh, &mut Cli::command(), "airlock", &mut script);
         let script = zsh(&String::from_utf8(script).unwrap());
-        assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len());
+        assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len() + NESTED.len());
         assert_eq!(script.matches("_airlock_names() {").count(), 1);
     }
 }

@@ -10,7 +10,8 @@ use crate::{
     spec::variables,
     streams::{self, Kind, Ours},
 };
-use airlock_doors::control::client::Client;
+use airlock_doors::control::client::{Client, Error};
+use airlock_engine::store::Sandbox;
 use airlock_linux::{
     signal::Signals,
     tty::{self, Raw},
@@ -32,13 +33,20 @@ pub(crate) fn exec(args: &ExecArgs) -> Outcome {
     // Collected before the program can run: from its first moment on they are its own.
     let signals = collect_signals()?;
     if args.tty {
-        client.send(&request(args, streams_of_terminal(args, &ours)), &[])?;
-        return conclude(in_terminal(args, &ours, client, signals)?);
+        let sent = client.send(&request(args, streams_of_terminal(args, &ours)), &[]);
+        sent.map_err(|_| has_ended(&sandbox))?;
+        return conclude(&sandbox, in_terminal(args, &ours, client, signals)?);
     }
     let streams = Wired::new(args, &ours)?;
-    client.send(&request(args, streams.stdio), &streams.passed())?;
+    let sent = client.send(&request(args, streams.stdio), &streams.passed());
+    sent.map_err(|_| has_ended(&sandbox))?;
     let Wired { pumps, .. } = streams.without_far_ends();
-    conclude(Session::new(client, signals, None).with_pumps(pumps).relay()?)
+    conclude(&sandbox, Session::new(client, signals, None).with_pumps(pumps).relay()?)
+}
+
+/// Its keeper hung up before it answered: the sandbox ended a moment ago.
+fn has_ended(sandbox: &Sandbox) -> Failure {
+    Failure::from(Error::NotRunning { id: sandbox.id().to_string() }).code(125)
 }
 
 fn request(args: &ExecArgs, stdio: Stdio) -> Request {
@@ -130,11 +138,12 @@ impl Far<'_> {
     }
 }
 
-fn conclude(ended: Ended) -> Outcome {
+fn conclude(sandbox: &Sandbox, ended: Ended) -> Outcome {
     match ended {
         Ended::Program(end) => Ok(end.shell_code()),
         Ended::Sandbox(exit) => Ok(exit.code),
         Ended::Refused(refusal) => Err(refusal.into()),
+        Ended::Unanswered => Err(has_ended(sandbox)),
         Ended::KeeperDied => Err(Failure::new("the sandbox ended while the program ran in it").code(137)),
     }
 }

@@ -3,12 +3,13 @@
 use super::{find, list::status_words, print_json};
 use crate::{args::GetArgs, clean::clean_line, failure::Outcome, home};
 use airlock_protocol::{
+    policy::{Policy, Verdict},
     size,
     spec::{Restart, Spec, Workspace},
     state::{By, Enforced, Limit, State},
 };
 use serde::Serialize;
-use std::{fmt::Write, io::Write as _};
+use std::{fmt::Write, io::Write as _, net::SocketAddr};
 
 /// The state, and the spec beside it.
 #[derive(Serialize)]
@@ -54,6 +55,11 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
         let mode = if mount.read_only { "read-only" } else { "writable" };
         line("mount", &format!("{} at {} ({mode})", mount.source.display(), mount.target.display()));
     }
+    line("network", &network(&spec.policy));
+    for published in &spec.publish {
+        let outside = SocketAddr::new(published.address, published.port);
+        line("published", &format!("{outside} leads to port {} inside", published.inside));
+    }
     for limit in &state.limits {
         line("limit", &limit_words(limit));
     }
@@ -80,6 +86,25 @@ fn workspace(workspace: &Workspace) -> String {
         Workspace::None => "none".to_owned(),
         Workspace::Rw { path } => format!("{} (writable)", path.display()),
         Workspace::Ro { path } => format!("{} (read-only)", path.display()),
+    }
+}
+
+/// `3 rules (2 allow, 1 ask)`; the rules it began with, not those that a live change brought.
+fn network(policy: &Policy) -> String {
+    let count = |verdict| policy.rules.iter().filter(|rule| rule.verdict == verdict).count();
+    let counted = [(Verdict::Allow, "allow"), (Verdict::Ask, "ask"), (Verdict::Deny, "deny")];
+    let counted = counted.map(|(verdict, word)| (count(verdict), word));
+    let words: Vec<String> = counted
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    let records = if policy.audit_only { ", only recorded" } else { "" };
+    match policy.rules.len() {
+        0 if policy.audit_only => "no rules, only recorded".to_owned(),
+        0 => "none".to_owned(),
+        1 => format!("1 rule ({}){records}", words.join(", ")),
+        many => format!("{many} rules ({}){records}", words.join(", ")),
     }
 }
 
@@ -131,6 +156,11 @@ mod tests {
         let spec: Spec = serde_json::from_value(serde_json::json!({
             "command": ["./serve", "--port", "80"], "name": "web", "workdir": "/srv", "user": "0", "hostname": "web",
             "workspace": {"mode": "ro", "path": "/srv"},
+            "policy": {"rules": [
+                {"verdict": "allow", "hosts": ["api.example.com"], "ports": [{"first": 443, "last": 443}]},
+                {"verdict": "ask", "hosts": ["*"], "ports": [{"first": 443, "last": 443}]},
+            ]},
+            "publish": [{"address": "127.0.0.1", "port": 8080, "inside": 80}],
             "stdio": {"stdin": "null", "stdout": "captured", "stderr": "captured"},
         }))
         .unwrap();
@@ -145,6 +175,8 @@ workspace   /srv (read-only)
 directory   /srv
 user        0
 hostname    web
+network     2 rules (1 allow, 1 ask)
+published   127.0.0.1:8080 leads to port 80 inside
 limit       memory 2G, asked for, by control groups (v1)
 limit       CPUs 1.5, asked for, by control groups (v2)
 limit       processes 100, default, not enforced: this host cannot

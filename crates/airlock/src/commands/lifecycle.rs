@@ -95,7 +95,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
         Err(Ended::Sandbox(exit)) => Err(Failure::new(format!("sandbox {} ended at once", sandbox.id()))
             .code(exit.code)
             .why(super::run::exit_words(&exit))),
-        Err(Ended::Program(_) | Ended::KeeperDied) => {
+        Err(Ended::Program(_) | Ended::Unanswered | Ended::KeeperDied) => {
             Err(Failure::new(format!("the keeper of sandbox {} died", sandbox.id()))
                 .fix(format!("look into {}", sandbox.keeper_log().display())))
         }

@@ -1,14 +1,21 @@
 //! One verb each. A verb gives the exit code, or why it failed.
 
+mod approvals;
+mod change;
 mod completion;
+mod config;
 mod doctor;
 mod exec;
 mod get;
+mod learn;
+mod ledger;
 mod lifecycle;
 mod list;
 mod logs;
+mod policy;
 mod remove;
 mod run;
+mod trust;
 mod wait;
 
 use crate::{
@@ -27,7 +34,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         return Ok(0);
     };
     match verb {
-        Verb::Run(args) => run::run(&args),
+        Verb::Run(mut args) => run::run(&mut args),
+        Verb::Learn(args) => learn::learn(*args),
         Verb::Exec(args) => exec::exec(&args),
         Verb::Ls(args) => list::list(&args),
         Verb::Get(args) => get::get(&args),
@@ -41,6 +49,15 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
+        Verb::Allow(args) => change::allow(&args),
+        Verb::Deny(args) => change::deny(&args),
+        Verb::Policy(args) => policy::perform(&args),
+        Verb::Ledger(args) => ledger::ledger(&args),
+        Verb::Approvals(args) => approvals::approvals(&args),
+        Verb::Approve(args) => approvals::approve(&args),
+        Verb::Refuse(args) => approvals::refuse(&args),
+        Verb::Trust(args) => trust::trust(&args),
+        Verb::Config(args) => config::config(&args),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Completion(args) => completion::completion(args.shell),
         Verb::Version(args) => version(&args),

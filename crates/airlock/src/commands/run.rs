@@ -2,54 +2,105 @@
 
 use super::print_json;
 use crate::{
+    answers,
     args::RunArgs,
+    asking::Asking,
+    config::{self, Wanted},
     failure::{Failure, Outcome},
-    home, keeper,
+    home, keeper, ledger, policy,
     say::{Voice, say},
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
-    spec::{Host, spec},
+    spec::{Host, Wall, spec},
     streams::{self, Kind, Ours},
 };
 use airlock_engine::store::{Error, Lock, Sandbox, Store, generate_name};
 use airlock_linux::{fd, signal, tty::Raw};
 use airlock_protocol::{
+    SandboxId,
+    approval::Pending,
     control::{Begin, Owner},
+    policy::Verdict,
     size,
     spec::{Spec, Stdio, Stream},
     state::{Cause, Exit},
 };
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, IsTerminal},
     os::fd::BorrowedFd,
+    path::Path,
 };
 
 /// Names tried before giving up on finding a free one.
 const NAMES_TRIED: u32 = 20;
 
-pub(crate) fn run(args: &RunArgs) -> Outcome {
+pub(crate) fn run(args: &mut RunArgs) -> Outcome {
+    to_its_end(args).map(|(_, code)| code)
+}
+
+/// Runs as the flags say; gives the sandbox's id beside the exit code.
+pub(super) fn to_its_end(args: &mut RunArgs) -> Result<(SandboxId, u8), Failure> {
     let ours = Ours::new();
     let stdio = stdio(args, &ours)?;
     let host = Host::current()?;
     let store = home::store()?;
-    let (sandbox, lock, spec) = create(&store, args, stdio, &host)?;
+    let wall = settle(args, &host, store.home())?;
+    let (sandbox, lock, spec) = create(&store, args, &wall, stdio, &host)?;
+    let code = start(args, &ours, &sandbox, lock, &spec)?;
+    Ok((sandbox.id().clone(), code))
+}
+
+/// Puts files below the flags: the project's, and the person's own.
+fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure> {
+    let own = config::own(home)?;
+    let wanted = match (&args.config, args.no_config) {
+        (Some(path), _) => Wanted::Named(path),
+        (None, true) => Wanted::Nothing,
+        (None, false) => Wanted::Here(&host.directory),
+    };
+    let project = config::project(wanted, home)?;
+    if let Some(project) = &project {
+        project.settings.clone().under(args);
+    }
+    let policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
+    Ok(Wall { policy, own })
+}
+
+fn start(args: &RunArgs, ours: &Ours, sandbox: &Sandbox, lock: Lock, spec: &Spec) -> Outcome {
+    let keyboard = if args.streams.detach { Keyboard::None } else { keyboard(args, ours, &spec.stdio)? };
+    let asking = if args.streams.detach { None } else { asking(args, &keyboard, sandbox, spec) };
     let signals = if args.streams.detach { no_signals()? } else { collect_signals()? };
-    let mut client = match keeper::start(&sandbox, &spec.limits, lock) {
+    let mut client = match keeper::start(sandbox, &spec.limits, lock) {
         Ok(client) => client,
-        Err(failure) => return Err(given_up(&sandbox, failure)),
+        Err(failure) => return Err(given_up(sandbox, failure)),
     };
     let owner = if args.streams.detach { Owner::Detached } else { Owner::Foreground };
     client.begin(&Begin { owner }, &ours.passed(&spec.stdio))?;
-    let screen = screen(&ours, &spec.stdio);
+    let screen = screen(ours, &spec.stdio);
     let mut session = Session::new(client, signals, screen);
     if args.streams.detach {
         return match session.wait_for_start() {
-            Ok(()) => announce(args, &sandbox, &spec),
-            Err(ended) => conclude(args, &sandbox, &spec, ended),
+            Ok(()) => announce(args, sandbox, spec),
+            Err(ended) => conclude(args, sandbox, spec, ended),
         };
     }
-    let keyboard = keyboard(args, &ours, &spec.stdio)?;
-    let ended = session.with_keyboard(rustix::stdio::stdin(), keyboard).relay()?;
-    conclude(args, &sandbox, &spec, ended)
+    let ended = session.with_keyboard(rustix::stdio::stdin(), keyboard).with_asking(asking).relay()?;
+    conclude(args, sandbox, spec, ended)
+}
+
+/// Where rules ask, questions are asked here. The words that mark a real one are told before the program begins.
+fn asking(args: &RunArgs, keyboard: &Keyboard, sandbox: &Sandbox, spec: &Spec) -> Option<Asking> {
+    if !spec.policy.rules.iter().any(|rule| rule.verdict == Verdict::Ask) || spec.policy.audit_only {
+        return None;
+    }
+    let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
+    let words = generate_name(0).to_string();
+    if matches!(keyboard, Keyboard::Raw(_)) {
+        say(voice, &format!("questions about this sandbox will carry the words {words}"));
+    }
+    let place =
+        answers::Where { home: sandbox.store().home().to_owned(), project: spec.workspace.path().cloned() };
+    let keep = Box::new(move |pending: &Pending, given| answers::keep(pending, given, None, &place));
+    Some(Asking::new(words, voice, keep))
 }
 
 fn stdio(args: &RunArgs, ours: &Ours) -> Result<Stdio, Failure> {
@@ -64,13 +115,14 @@ fn stdio(args: &RunArgs, ours: &Ours) -> Result<Stdio, Failure> {
 fn create(
     store: &Store,
     args: &RunArgs,
+    wall: &Wall,
     stdio: Stdio,
     host: &Host,
 ) -> Result<(Sandbox, Lock, Spec), Failure> {
     let mut attempt = 0;
     loop {
         let name = args.name.clone().unwrap_or_else(|| generate_name(attempt));
-        let spec = spec(args, name, stdio, host)?;
+        let spec = spec(args, wall, name, stdio, host)?;
         attempt += 1;
         match store.create(&spec) {
             Ok((sandbox, lock)) => return Ok((sandbox, lock, spec)),
@@ -124,13 +176,14 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
         Ended::Sandbox(exit) => exit,
         Ended::Program(end) => return Ok(end.shell_code()),
         Ended::Refused(refusal) => return Err(given_up(sandbox, refusal.into())),
-        Ended::KeeperDied => return Err(keeper_died(sandbox)),
+        Ended::Unanswered | Ended::KeeperDied => return Err(keeper_died(sandbox)),
     };
     if args.json {
         let facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });
         eprintln!("{facts}");
         return Ok(exit.code);
     }
+    tell_denials(args, sandbox);
     if let Cause::NotStarted { why } = &exit.cause {
         let program = spec.command.first().map_or("the program", String::as_str);
         return Err(Failure::new(format!("{program} could not be started")).why(why.clone()).code(exit.code));
@@ -148,6 +201,18 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
         );
     }
     Ok(exit.code)
+}
+
+/// What was denied, where a person reads it.
+fn tell_denials(args: &RunArgs, sandbox: &Sandbox) {
+    if args.quiet || !std::io::stderr().is_terminal() {
+        return;
+    }
+    // A ledger that cannot be read is told of by who asks for it.
+    let records = ledger::records(sandbox.store(), sandbox.id()).unwrap_or_default();
+    if let Some(words) = ledger::denials(&records) {
+        say(Voice::Normal, &words);
+    }
 }
 
 /// What a code alone does not tell.

@@ -10,7 +10,7 @@ use airlock_linux::{
     clone::{self, Namespaces},
     fd, idmap,
     mount::{self, Depth},
-    net::seat::{self, Seat},
+    net::seat,
 };
 use std::{
     collections::VecDeque,
@@ -47,9 +47,9 @@ pub(super) struct Ends {
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
-pub(super) fn run(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> ! {
+pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
     let talk = ends.talk.try_clone();
-    let Err(failed) = build_and_become(plan, sealing, seat, ends);
+    let Err(failed) = build_and_become(plan, sealing, ends);
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));
@@ -58,7 +58,7 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> ! {
 
 enum Never {}
 
-fn build_and_become(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> Result<Never, Failed> {
+fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, Failed> {
     let talk = &ends.talk;
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     for entry in &sealing.entries {
@@ -78,7 +78,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, seat: &Seat, ends: Ends) -> R
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
     drop(ending);
-    seat::prove(seat).map_err(io::Error::other).during("prove the wall from inside")?;
+    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
     seal::execute(guest, ends.link)

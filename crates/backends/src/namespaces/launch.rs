@@ -1,8 +1,8 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, outer, root};
+use super::{During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
-    Backend, Begun, Confine, Launched, Plan,
+    Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{Caller, Identity, chain, refusal},
 };
@@ -12,6 +12,7 @@ use airlock_linux::{
     fd, idmap,
     idmap::Extent,
     mount::{self, Depth},
+    net::seat,
 };
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
@@ -42,12 +43,14 @@ impl Backend for Namespaces {
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
         let outer = outer::finish(&mut begun).map_err(|why| unsealed(&plan.caller, &why))?;
         let ends = child::Ends { talk: child_talk, link: child_link };
-        let child = || child::run(plan, sealing, &outer.seat, ends);
+        let child = || child::run(plan, sealing, ends);
         let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
             .during("make the sandbox's namespaces")
             .map_err(refused)?;
-        match finish(plan, begun, outer.user.as_fd(), &talk) {
-            Ok(terminals) => Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat) }),
+        match finish(plan, begun, &outer, &talk) {
+            Ok((terminals, porter)) => {
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat), porter })
+            }
             Err(refusal) => {
                 let _ = init.kill();
                 let _ = init.wait();
@@ -70,14 +73,26 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
 }
 
 /// Gives the child what only the keeper can give, and waits until it is sealed.
-fn finish(plan: &Plan, begun: Begun, shifted: BorrowedFd<'_>, talk: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn finish(
+    plan: &Plan,
+    begun: Begun,
+    outer: &Outer,
+    talk: &OwnedFd,
+) -> Result<(OwnedFd, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
-    let trees = trees(plan, shifted).map_err(|err| unsealed(chain(&err)))?;
+    let failed = |failed: Failed| unsealed(chain(&failed));
+    let trees = trees(plan, outer.user.as_fd()).map_err(failed)?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
-    send(talk, &trees).map_err(|err| unsealed(chain(&err)))?;
+    send(talk, &trees).map_err(failed)?;
+    let porter = match plan.publish.is_empty() {
+        true => None,
+        false => Some(porter::start(outer).map_err(failed)?),
+    };
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    listen(talk).map_err(unsealed)
+    let terminals = listen(talk).map_err(unsealed)?;
+    seat::witness(&outer.seat).map_err(|err| unsealed(chain(&err)))?;
+    Ok((terminals, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),

@@ -9,6 +9,7 @@
 mod child;
 mod launch;
 mod outer;
+mod porter;
 mod root;
 mod seal;
 mod system;

@@ -102,6 +102,8 @@ fn make(identity: &Identity, mut written: PipeReader, talk: &OwnedFd) -> Result<
     written.read_to_end(&mut Vec::new()).during("wait for the ids")?;
     seal::become_builder(&identity.ids, &identity.user).during("become root of the sandbox")?;
     tie()?;
-    let seat = seat::build().map_err(io::Error::other).during("build the wall's network side")?;
+    let seat = seat::build(&identity.ids.group_range())
+        .map_err(io::Error::other)
+        .during("take a seat in the sandbox's network")?;
     fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")
 }

@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    sync::{Notify, mpsc},
+    sync::{Notify, broadcast, mpsc},
     task::JoinSet,
     time::timeout,
 };
@@ -72,6 +72,8 @@ struct Connection {
     finished: Rc<Notify>,
     tasks: JoinSet<()>,
     programs: JoinSet<()>,
+    /// Who tells of events; they end when the client's own business does.
+    watchers: JoinSet<()>,
 }
 
 impl Connection {
@@ -82,8 +84,9 @@ impl Connection {
         let mut tasks = JoinSet::new();
         tasks.spawn_local(write(socket.clone(), queue));
         let incoming = Incoming { socket, decoder: Decoder::default(), descriptors: VecDeque::new() };
-        let (own, finished, programs) = (Rc::default(), Rc::default(), JoinSet::new());
-        Ok(Connection { keeper, incoming, replies, own, follows: false, finished, tasks, programs })
+        let (own, finished) = (Rc::default(), Rc::default());
+        let (programs, watchers) = (JoinSet::new(), JoinSet::new());
+        Ok(Connection { keeper, incoming, replies, own, follows: false, finished, tasks, programs, watchers })
     }
 
     async fn run(mut self) -> Closed {
@@ -106,6 +109,7 @@ impl Connection {
             let _ = self.keeper.signal(process, signal::HUP).await;
         }
         self.programs.shutdown().await;
+        self.watchers.shutdown().await;
         drop(self.replies);
         let _ = timeout(FLUSH, async { while self.tasks.join_next().await.is_some() {} }).await;
         closed
@@ -154,12 +158,16 @@ impl Connection {
             Request::Wait => self.keeper.wait().await.map(Reply::Ended),
             Request::Pause => done(self.keeper.freeze(None).await),
             Request::Resume => done(self.keeper.thaw().await),
-            Request::Policy
-            | Request::SetPolicy(_)
-            | Request::AddRules { .. }
-            | Request::Approvals
-            | Request::Answer(_)
-            | Request::Watch => Some(Reply::Refused(refusal("the wall of this sandbox has no gate yet"))),
+            Request::Policy => Some(Reply::Policy(self.keeper.gate().policy())),
+            Request::SetPolicy(policy) => done(self.keeper.set_policy(policy, "set")),
+            Request::AddRules { rules } => done(self.keeper.add_rules(rules, "command line")),
+            Request::Approvals => Some(Reply::Approvals { pending: self.keeper.gate().pending() }),
+            Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
+            Request::Watch => {
+                let (events, replies) = (self.keeper.gate().events(), self.replies.clone());
+                self.watchers.spawn_local(tell_events(events, replies));
+                Some(Reply::Done)
+            }
         }
     }
 
@@ -258,6 +266,20 @@ async fn follow_main(
     show_rest(&mut shown, replies).await;
     if let Some(exit) = exit {
         say(replies, &Reply::Ended(exit)).await;
+    }
+}
+
+/// Passes on what happens. A client that reads too slowly misses some of it; the gate never waits.
+async fn tell_events(
+    mut events: broadcast::Receiver<airlock_protocol::event::Event>,
+    replies: mpsc::Sender<Vec<u8>>,
+) {
+    loop {
+        match events.recv().await {
+            Ok(event) => say(&replies, &Reply::Event(event)).await,
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
     }
 }
 

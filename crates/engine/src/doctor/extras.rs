@@ -1,10 +1,7 @@
 //! What a sandbox is better with but runs without, and what a person should know about this host.
 
-use super::{Facts, Finding, Fix, Step, walls::later};
-use airlock_linux::{
-    fence::Applied,
-    probe::{Answer, trial::Step as Try},
-};
+use super::{Facts, Finding, Fix, Step};
+use airlock_linux::{fence::Applied, probe::Answer};
 
 /// From here on landlock also holds signals and abstract sockets.
 const WHOLE_LANDLOCK: u32 = 6;
@@ -24,27 +21,6 @@ pub(super) fn landlock(facts: &Facts) -> Finding {
             "this kernel has no landlock, so there is no second fence behind the mount namespace",
         )
         .advised("add landlock to lsm= on the kernel's command line (Linux 5.19 or newer)"),
-    }
-}
-
-pub(super) fn nftables(facts: &Facts) -> Finding {
-    let name = "nftables";
-    match facts.trial.answer(Try::Nftables).no() {
-        None => later(facts, Try::Nftables, Finding::ok(name, "rules can be put into a network namespace")),
-        Some(no) => Finding::degraded(
-            name,
-            format!(
-                "rules cannot be put into a network namespace, so nothing can be allowed out: {}",
-                no.said
-            ),
-        )
-        .fixed_by(Fix::root(vec![Step::run([
-            "modprobe",
-            "-a",
-            "nf_tables",
-            "nft_chain_nat",
-            "nft_redir",
-        ])])),
     }
 }
 

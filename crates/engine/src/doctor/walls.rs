@@ -299,6 +299,30 @@ pub(super) fn network(facts: &Facts) -> Finding {
     }
 }
 
+/// The rules of the wall are real ones, all of them.
+pub(super) fn nftables(facts: &Facts) -> Finding {
+    const LOAD: [&str; 11] = [
+        "modprobe",
+        "-a",
+        "nf_tables",
+        "nf_conntrack",
+        "nft_ct",
+        "nft_chain_nat",
+        "nft_redir",
+        "nft_reject_inet",
+        "nft_limit",
+        "nft_log",
+        "nfnetlink_log",
+    ];
+    let name = "nftables";
+    let Some(no) = facts.trial.answer(Try::Nftables).no() else {
+        let says = "rules can be put into a network namespace, and refusals are reported";
+        return later(facts, Try::Nftables, Finding::ok(name, says));
+    };
+    let says = format!("the rules of the wall cannot be put into a network namespace: {}", no.said);
+    Finding::stopping(name, says).fixed_by(Fix::root(vec![Step::run(LOAD)]))
+}
+
 pub(super) fn second_pair(facts: &Facts) -> Finding {
     let name = "seal";
     let steps = [

@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, spare, watch, watched};
+use super::{Keeper, Tasks, life, link, log::Log, program, spare, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -11,6 +11,7 @@ use airlock_linux::{
     disk::{self, Limited},
     idmap::Extent,
 };
+use airlock_net::publish::Published;
 use airlock_protocol::{
     control::Refusal,
     spec::{DiskBy, Spec},
@@ -36,6 +37,7 @@ pub struct Born {
     launched: Launched,
     group: Option<Group>,
     state: State,
+    wall: wall::Prepared,
 }
 
 /// The program that becomes PID 1.
@@ -80,8 +82,10 @@ pub fn build(
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
+    let wall = wall::prepare(sandbox, &spec)?;
     let confined = confine(&plan)?;
-    let state = note(sandbox, &spec, &plan, &confined)?;
+    let mut state = note(sandbox, &spec, &plan, &confined)?;
+    state.published = wall.published.iter().map(Published::wish).collect();
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -94,7 +98,7 @@ pub fn build(
     let launched =
         backend.launch(&plan, begun, Confine { streams: &streams, entries: &entries, cgroup, disk });
     match launched {
-        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state }),
+        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state, wall }),
         Err(refusal) => {
             let _ = group.map(Group::remove);
             Err(refusal)
@@ -104,7 +108,8 @@ pub fn build(
 
 impl Born {
     /// Sets everything in motion but the program itself. Needs a runtime.
-    pub fn wake(self, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> io::Result<Awake> {
+    pub fn wake(mut self, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> io::Result<Awake> {
+        let seat = self.launched.seat.take();
         self.launched.set_nonblocking()?;
         let link =
             Rc::new(watched(self.launched.link.try_clone()?, Interest::READABLE | Interest::WRITABLE)?);
@@ -113,7 +118,9 @@ impl Born {
         let (orders, received) = mpsc::channel(4);
         let (teller, news) = mpsc::channel(16);
         let is_recheck_due = self.plan.image.is_recheck_due;
-        let keeper = Rc::new(self.into_keeper(guest, orders));
+        let (keeper, wall) = self.into_keeper(guest, orders);
+        let keeper = Rc::new(keeper);
+        wall.raise(&keeper, seat, tasks)?;
         tasks.spawn_local(link::write(link.clone(), queue));
         tasks.spawn_local(link::read(link, keeper.clone()));
         tasks.spawn_local(watch::disk(keeper.clone()));
@@ -124,13 +131,17 @@ impl Born {
         Ok(Awake { keeper, life, news })
     }
 
-    fn into_keeper(self, guest: mpsc::Sender<link::Outgoing>, orders: mpsc::Sender<super::Order>) -> Keeper {
+    fn into_keeper(
+        self,
+        guest: mpsc::Sender<link::Outgoing>,
+        orders: mpsc::Sender<super::Order>,
+    ) -> (Keeper, wall::Prepared) {
         let (plan, log) = (self.plan, Log::at(&self.sandbox.log()));
         let shifted = plan.ids.user_outside(plan.user.uid).zip(plan.ids.group_outside(plan.user.gid));
         let mut state = self.state;
         state.keeper_pid = Some(std::process::id());
         state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
-        Keeper {
+        let keeper = Keeper {
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -146,8 +157,10 @@ impl Born {
             runs: tokio::sync::watch::Sender::new(0),
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
+            gate: self.wall.gate.clone(),
             plan,
-        }
+        };
+        (keeper, self.wall)
     }
 }
 
@@ -346,6 +359,9 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
     let _ = keeper.clear().await;
+    if let Err(err) = keeper.gate.close() {
+        eprintln!("airlock keep: {}", plan::chain(&err));
+    }
     if let Ok(exit) = outcome
         && keeper.stays()
     {
@@ -371,6 +387,10 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     };
     let _ = launched.init.kill();
     let _ = launched.init.wait();
+    if let Some(porter) = launched.porter {
+        drop(porter.socket);
+        let _ = porter.child.wait();
+    }
     if let Some(Err(err)) = group.map(Group::remove) {
         eprintln!("airlock keep: {}", plan::chain(&err));
     }

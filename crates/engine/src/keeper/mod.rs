@@ -9,6 +9,7 @@
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
 //! - [`log`]: what the program wrote, bounded on disk
+//! - [`wall`]: the gate, and what carries what it permits
 //! - [`watch`]: the disk, and freezing
 
 pub mod birth;
@@ -19,6 +20,7 @@ pub mod program;
 pub mod spare;
 mod streams;
 pub mod terminal;
+mod wall;
 mod watch;
 
 use crate::{
@@ -26,6 +28,7 @@ use crate::{
     plan::{self, Plan},
     store::{Gone, Sandbox},
 };
+use airlock_gate::Gate;
 use airlock_images::host::View;
 use airlock_linux::cgroup::Group;
 use airlock_protocol::{
@@ -57,6 +60,7 @@ pub struct Keeper {
     guest: mpsc::Sender<link::Outgoing>,
     programs: program::Table,
     log: Rc<log::Log>,
+    gate: Rc<Gate>,
     orders: mpsc::Sender<Order>,
     ended: tokio_watch::Sender<Option<Exit>>,
     main: Cell<u32>,
@@ -109,8 +113,11 @@ impl Keeper {
             Some(workdir) => plan::workdir(workdir.as_ref())?,
             None => plan::workdir(&self.spec.workdir)?,
         };
+        let command = exec.command.clone();
         let wanted = program::Wanted { command: exec.command, env, workdir, user, stdio: exec.stdio };
-        self.start(wanted, passed, tasks).await
+        let program = self.start(wanted, passed, tasks).await?;
+        self.gate.tell(airlock_protocol::event::Event::Exec { command });
+        Ok(program)
     }
 
     /// Sends a signal to a program.

@@ -20,7 +20,7 @@ use airlock_linux::{
 use airlock_protocol::{
     control::Refusal,
     guest::User,
-    spec::{Spec, Tmpfs},
+    spec::{Publish, Spec, Tmpfs},
 };
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,8 @@ pub struct Plan {
     pub binds: Vec<Bind>,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
+    /// Ports of the host that lead inside.
+    pub publish: Vec<Publish>,
     /// Our own files in `/etc`.
     pub etc: Vec<(&'static str, String)>,
     /// Capabilities inside.
@@ -123,6 +125,7 @@ pub fn check(
         image,
         binds,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
+        publish: spec.publish.clone(),
         etc,
         caps,
         nested: if spec.nested { Nested::Yes } else { Nested::No },

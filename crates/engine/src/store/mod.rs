@@ -138,6 +138,11 @@ impl Store {
         self.home.join("host")
     }
 
+    /// Where the ledgers of sandboxes that are gone are kept.
+    pub fn ledgers(&self) -> PathBuf {
+        self.home.join("ledger")
+    }
+
     /// Where the guest is kept, for hosts on which it cannot be executed from memory.
     pub fn guest(&self) -> PathBuf {
         self.home.join("guest")

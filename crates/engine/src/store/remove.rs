@@ -5,12 +5,16 @@
 //! moved to the top and emptied there. Two processes may delete the same tree: what is gone already is fine.
 
 use super::{Error, Lock, Sandbox, failed};
+use airlock_gate::ledger::archive::archive;
 use airlock_linux::{
     clone::{self, Namespaces, Side},
     idmap::{Extent, IdMap, Writer},
     spawn,
 };
-use airlock_protocol::state::{IdExtent, State};
+use airlock_protocol::{
+    Name,
+    state::{IdExtent, State},
+};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat},
     io::Errno,
@@ -55,16 +59,22 @@ impl Sandbox {
 
     /// Takes the sandbox out of sight and frees its name: cheap. Its files go with [`Gone::delete`].
     pub fn retire(&self) -> Result<Gone, Error> {
-        self.free_name()?;
+        let name = self.state().ok().map(|state| state.name);
+        if let Some(name) = &name {
+            // What crossed the wall outlives the sandbox.
+            archive(self.folder(), &self.store().ledgers(), self.id(), name)
+                .map_err(failed("archive the ledger of", self.folder()))?;
+        }
+        self.free_name(name.as_ref())?;
         let path = self.folder().with_file_name(format!(".gone-{}", self.id()));
         std::fs::rename(self.folder(), &path).map_err(failed("retire", self.folder()))?;
         Ok(Gone { path })
     }
 
     /// Frees the name that points here. A sandbox that was never finished does not know its own: look for it.
-    fn free_name(&self) -> Result<(), Error> {
-        if let Ok(state) = self.state() {
-            return self.free_link(&self.store().name_link(state.name.as_str()));
+    fn free_name(&self, name: Option<&Name>) -> Result<(), Error> {
+        if let Some(name) = name {
+            return self.free_link(&self.store().name_link(name.as_str()));
         }
         let names = self.store().home().join("names");
         let entries = std::fs::read_dir(&names).map_err(failed("read", &names))?;

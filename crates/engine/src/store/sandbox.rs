@@ -105,6 +105,7 @@ impl Sandbox {
             id_map: Vec::new(),
             group_map: Vec::new(),
             note: None,
+            published: Vec::new(),
             cgroups: Vec::new(),
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn set_up(families: Families) -> Result<(), Error> {
 }
 
 fn messages(families: Families) -> Messages {
-    let mut messages = Messages::default();
+    let mut messages = Messages::new();
     messages.add("bring up the loopback device", (NEW_LINK, 0), &link_up(), |_| {});
     address(&mut messages, IPV4, OWN_V4_BITS, &OWN_V4.octets());
     route(&mut messages, IPV4, &OWN_V4.octets());

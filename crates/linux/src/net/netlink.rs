@@ -22,7 +22,7 @@ const ERROR: u16 = 0x2;
 const HEADER: usize = 16;
 
 /// Messages that are sent together.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Messages {
     bytes: Vec<u8>,
     /// What each message is for; its index is its sequence number.
@@ -52,6 +52,11 @@ impl From<Refused> for io::Error {
 }
 
 impl Messages {
+    /// None yet. The rules of the wall take 6 kB.
+    pub(super) fn new() -> Messages {
+        Messages { bytes: Vec::with_capacity(8 * 1024), purposes: Vec::with_capacity(64), newest: 0 }
+    }
+
     /// Adds a message of this kind, which begins with the structure `fixed`. `purpose` completes "could not …".
     pub(super) fn add(
         &mut self,
@@ -92,9 +97,19 @@ impl Messages {
 
     /// Sends them and waits for the answer to message `last`, or for a refusal of any.
     pub(super) fn send(&self, socket: BorrowedFd<'_>, last: usize) -> Result<(), Refused> {
+        self.exchange(socket, last, |_, _| {})
+    }
+
+    /// The same; what the kernel says besides is given to `heard` as kind and body.
+    pub(super) fn exchange(
+        &self,
+        socket: BorrowedFd<'_>,
+        last: usize,
+        heard: impl FnMut(u16, &[u8]),
+    ) -> Result<(), Refused> {
         let kernel = netlink::SocketAddrNetlink::new(0, 0);
         let done = match rustix::net::sendto(socket, &self.bytes, SendFlags::empty(), &kernel) {
-            Ok(_) => self.hear(socket, last),
+            Ok(_) => self.hear(socket, last, heard),
             Err(err) => Err(self.refused(last, err.into())),
         };
         if done.is_err() {
@@ -105,13 +120,23 @@ impl Messages {
         done
     }
 
-    fn hear(&self, socket: BorrowedFd<'_>, last: usize) -> Result<(), Refused> {
+    fn hear(
+        &self,
+        socket: BorrowedFd<'_>,
+        last: usize,
+        mut heard: impl FnMut(u16, &[u8]),
+    ) -> Result<(), Refused> {
         let mut bytes = [0u8; 8192];
         loop {
             // The kernel has answered when sending returns, so a socket that would wait is an error.
             let (_, count) = rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT)
                 .map_err(|err| self.refused(last, err.into()))?;
-            for Answer { sequence, error } in Answers(bytes.get(..count).unwrap_or_default()) {
+            let mut rest = bytes.get(..count).unwrap_or_default();
+            while let Some((kind, sequence, body)) = next_message(&mut rest) {
+                let Some(error) = error_in(kind, body) else {
+                    heard(kind, body);
+                    continue;
+                };
                 let sequence = usize::try_from(sequence).unwrap_or(usize::MAX);
                 if error != 0 {
                     let source = Errno::from_raw_os_error(error.wrapping_neg());
@@ -196,27 +221,9 @@ pub(super) enum Protocol {
     Netfilter,
 }
 
-/// What was said to one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Answer {
-    sequence: u32,
-    error: i32,
-}
-
-/// The answers in some bytes. Total: what is no answer is passed over.
-struct Answers<'a>(&'a [u8]);
-
-impl Iterator for Answers<'_> {
-    type Item = Answer;
-
-    fn next(&mut self) -> Option<Answer> {
-        while let Some((kind, sequence, body)) = next_message(&mut self.0) {
-            if kind == ERROR {
-                return Some(Answer { sequence, error: number(body, 0)?.cast_signed() });
-            }
-        }
-        None
-    }
+/// What an answer says: 0 or the negative number of an error. `None` for any other message.
+fn error_in(kind: u16, body: &[u8]) -> Option<i32> {
+    (kind == ERROR).then(|| number(body, 0).map_or(-libc::EPROTO, u32::cast_signed))
 }
 
 /// Takes one message off: its kind, sequence number and body (as much of it as there is: refusals quote what they
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn lengths_count_what_is_inside_and_padding_follows() {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         messages.add("try", (7, ACK), &[1, 2, 3, 4], |body| {
             body.nest(1, |body| body.bytes(2, &[9]));
             body.text(3, "lo");
@@ -268,7 +275,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic_the_readers(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            prop_assert!(Answers(&bytes).count() < 100);
+            let mut rest = bytes.as_slice();
+            while let Some((kind, _, body)) = next_message(&mut rest) {
+                let _ = error_in(kind, body);
+            }
             let mut rest = bytes.as_slice();
             while next_attribute(&mut rest).is_some() {}
         }

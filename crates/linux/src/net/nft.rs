@@ -2,8 +2,8 @@
 //!
 //! Names and numbers are those of `linux/netfilter/nf_tables.h`.
 
-use super::netlink::{APPEND, Body, CREATE, EXCLUSIVE, Messages, Refused};
-use std::os::fd::BorrowedFd;
+use super::netlink::{APPEND, Body, CREATE, EXCLUSIVE, Messages, Refused, next_attribute};
+use std::{io, os::fd::BorrowedFd};
 
 /// The only table.
 pub(super) const TABLE: &str = "airlock";
@@ -18,6 +18,9 @@ const NEW_RULE: u16 = 6;
 const NEW_SET: u16 = 9;
 const NEW_ELEMENT: u16 = 12;
 const DELETE_ELEMENT: u16 = 14;
+const NEW_OBJECT: u16 = 18;
+const GET_OBJECT: u16 = 19;
+const COUNTER: u32 = 1;
 /// A list's entries, whatever the list.
 const ENTRY: u16 = 1;
 /// The value in any attribute that holds data.
@@ -78,7 +81,7 @@ pub(super) enum Edit {
 
 impl Transaction {
     pub(super) fn begin() -> Transaction {
-        let mut messages = Messages::default();
+        let mut messages = Messages::new();
         messages.add("begin a transaction", (BATCH_BEGIN, 0), &general(0, SUBSYSTEM), |_| {});
         Transaction { messages }
     }
@@ -129,6 +132,17 @@ impl Transaction {
                 });
             });
             body.number(10, set.id);
+        });
+    }
+
+    /// A counter that rules can share and others read.
+    pub(super) fn counter(&mut self, name: &str) {
+        let kind = (kind(NEW_OBJECT), CREATE);
+        self.messages.add("make a counter", kind, &general(INET, 0), |body| {
+            body.text(1, TABLE);
+            body.text(2, name);
+            body.number(3, COUNTER);
+            body.nest(4, |_| {});
         });
     }
 
@@ -266,6 +280,14 @@ impl Rule<'_, '_> {
         const STATUS: u32 = 2;
         const DESTINATION_CHANGED: u32 = 1 << 5;
         self.connection(STATUS, DESTINATION_CHANGED)
+    }
+
+    /// One more, whatever follows.
+    pub(super) fn count(&mut self, counter: &str) -> &mut Self {
+        self.expression("objref", |body| {
+            body.number(1, COUNTER);
+            body.text(2, counter);
+        })
     }
 
     /// No more than so many in a second; beyond that the rule does not apply.
@@ -412,6 +434,41 @@ impl Family {
             Family::V6 => 24,
         }
     }
+}
+
+/// What a counter of the table stands at, in packets.
+pub(super) fn read_counter(socket: BorrowedFd<'_>, name: &str) -> io::Result<u64> {
+    let mut messages = Messages::new();
+    messages.add("read a counter", (kind(GET_OBJECT), 0), &general(INET, 0), |body| {
+        body.text(1, TABLE);
+        body.text(2, name);
+        body.number(3, COUNTER);
+    });
+    let mut found = None;
+    let last = messages.ask_for_answer();
+    messages.exchange(socket, last, |kind_of, body| {
+        if kind_of == kind(NEW_OBJECT) {
+            found = packets_of(body.get(4..).unwrap_or_default());
+        }
+    })?;
+    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number of packets in the attributes of a counter. Total over any bytes.
+fn packets_of(attributes: &[u8]) -> Option<u64> {
+    const STATE: u16 = 4;
+    const PACKETS: u16 = 2;
+    let state = attribute(attributes, STATE)?;
+    Some(u64::from_be_bytes(attribute(state, PACKETS)?.try_into().ok()?))
+}
+
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let Some((kind, value)) = next_attribute(&mut attributes) {
+        if kind == wanted {
+            return Some(value);
+        }
+    }
+    None
 }
 
 fn put_element(body: &mut Body<'_>, element: &Element) {

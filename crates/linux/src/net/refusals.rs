@@ -60,7 +60,7 @@ pub(super) fn listen() -> Result<OwnedFd, Error> {
     const COPY_PACKET: u8 = 2;
     const THRESHOLD: u16 = 5;
     let socket = netlink::socket(Netlink::Netfilter).during("open a netlink socket for refusals")?;
-    let mut messages = Messages::default();
+    let mut messages = Messages::new();
     let fixed = general(0, LOG_GROUP);
     messages.add("listen for refusals (nfnetlink_log)", (CONFIGURE, 0), &fixed, |body| {
         let [a, b, c, d] = LOGGED_BYTES.to_be_bytes();

@@ -1,9 +1,9 @@
 //! Which destinations reach the listener, changed while the sandbox runs.
 
 use super::{
-    nft::{Edit, Element, Set, Transaction},
+    nft::{self, Edit, Element, Set, Transaction},
     openings::{Change, Difference, Opening, Openings, Span},
-    wall::{OPEN_V4, OPEN_V6},
+    wall::{OPEN_V4, OPEN_V6, REFUSED},
 };
 use std::{
     io,
@@ -61,6 +61,11 @@ impl Rules {
         let mut v6 = self.v6.close_all();
         sort(openings, Change::Open, &mut v4, &mut v6)?;
         self.apply(&v4, &v6)
+    }
+
+    /// How many packets have been refused since the seat was built, also those that [`super::seat::Refusals`] left out.
+    pub fn refused(&self) -> io::Result<u64> {
+        nft::read_counter(self.socket.as_fd(), REFUSED)
     }
 
     fn change(

@@ -10,13 +10,14 @@ use super::{links, netlink, refusals, settings, sockets, wall};
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 pub(crate) use super::links::Families;
 pub use super::{
     openings::Opening,
-    prove::prove,
+    prove::{prove, witness},
     refusals::{Protocol, Refusals, Refused},
     rules::Rules,
     sockets::{original_destination, reset_on_close},
@@ -70,17 +71,17 @@ pub enum Error {
 
 /// Builds the seat: the device and its addresses, settings, sockets, rules. Fails if any piece is missing.
 ///
-/// Called in the network namespace, with its power, while `/proc/sys` is writable. The rules come before any program,
-/// and nothing is open.
-pub fn build() -> Result<Seat, Error> {
-    furnish(prepare()?)
+/// Called in the network namespace, with its power, while `/proc/sys` is writable. `groups` are those that programs
+/// inside can have. The rules come before any program, and nothing is open.
+pub fn build(groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
+    furnish(prepare(groups)?)
 }
 
 /// The first part of [`build`]: what the kernel's routing and settings need.
-pub(crate) fn prepare() -> Result<Families, Error> {
+pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
     let families = sockets::families().during("ask for IPv6")?;
     links::set_up(families)?;
-    settings::write()?;
+    settings::write(groups)?;
     Ok(families)
 }
 
@@ -88,6 +89,7 @@ pub(crate) fn prepare() -> Result<Families, Error> {
 pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
     let rules = netlink::socket(netlink::Protocol::Netfilter).during("open a netlink socket for rules")?;
     wall::transaction().commit(rules.as_fd())?;
+    settings::shorten_memory();
     let refusals = refusals::listen()?;
     let mut seat = Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals };
     for address in sockets::loopback(families) {
@@ -97,16 +99,6 @@ pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
         seat.dns_tcp.push(sockets.dns_tcp);
     }
     Ok(seat)
-}
-
-impl From<Error> for io::Error {
-    /// With the kernel's own number, where there is one.
-    fn from(err: Error) -> io::Error {
-        match err {
-            Error::Step { source, .. } if source.raw_os_error().is_some() => source,
-            other => io::Error::other(other),
-        }
-    }
 }
 
 impl Seat {

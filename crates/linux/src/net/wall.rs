@@ -17,6 +17,8 @@ pub(super) const OPEN_V4: Set = Set { name: "open4", id: 1, shown_as: (7 << 6) |
 /// See [`OPEN_V4`].
 pub(super) const OPEN_V6: Set = Set { name: "open6", id: 2, shown_as: (8 << 6) | 13, address_length: 16 };
 
+/// Counts refusals, also those that are not told.
+pub(super) const REFUSED: &str = "refused";
 /// Where refusals are told.
 pub(super) const LOG_GROUP: u16 = 1;
 /// Enough for the headers of either family and the ports.
@@ -37,6 +39,7 @@ pub(super) fn transaction() -> Transaction {
     rules.table();
     rules.set(OPEN_V4);
     rules.set(OPEN_V6);
+    rules.counter(REFUSED);
     own(&mut rules);
     first(&mut rules);
     redirected(&mut rules);
@@ -79,7 +82,7 @@ fn first(rules: &mut Transaction) {
         });
     }
     rules.rule(FIRST, "report refusals (nft_limit, nft_log, nfnetlink_log)", |rule| {
-        rule.at_most_per_second(TOLD_PER_SECOND, TOLD_AT_ONCE).log(LOG_GROUP, LOGGED_BYTES);
+        rule.count(REFUSED).at_most_per_second(TOLD_PER_SECOND, TOLD_AT_ONCE).log(LOG_GROUP, LOGGED_BYTES);
     });
     refuse(rules, FIRST, |_| {}, |_| {});
 }

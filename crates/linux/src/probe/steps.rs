@@ -62,22 +62,30 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
     {
         return;
     }
-    let families = net::seat::prepare();
+    let families = net::seat::prepare(&wanted.ids.group_range());
     let known = *families.as_ref().unwrap_or(&net::seat::Families::V4);
-    report.tell(Step::Network, families.map(drop).map_err(io::Error::from));
+    report.tell(Step::Network, families.map(drop).map_err(whole));
     let has_proc = report.tell(Step::Proc, fresh_proc());
     report.tell(Step::Sys, mount::sysfs().map(|_| ()));
     report.tell(Step::Devices, devices());
     if let Ok(scratch) = opened {
         report.tell(Step::Overlay, overlay(&scratch, trees.first()));
     }
-    report.tell(Step::Nftables, net::seat::furnish(known).map(drop).map_err(io::Error::from));
+    report.tell(Step::Nftables, net::seat::furnish(known).map(drop).map_err(whole));
     report.tell(Step::Spaces, clone::unshare(Namespaces::CGROUP_AND_TIME));
     // Without a /proc of this PID namespace the second map cannot be written by number.
     if has_proc {
         report.tell(Step::Inner, inner(wanted.ids));
     }
     report.tell(Step::Filter, filter());
+}
+
+/// With what the kernel said.
+fn whole(err: net::seat::Error) -> io::Error {
+    match &err {
+        net::seat::Error::Step { source, .. } => io::Error::other(format!("{err}: {source}")),
+        net::seat::Error::Open(_) => io::Error::other(err),
+    }
 }
 
 fn become_root(ids: &IdMap) -> io::Result<()> {

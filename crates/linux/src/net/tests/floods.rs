@@ -11,6 +11,8 @@ fn a_flood_is_told_in_part_and_refused_as_a_whole() {
             let sent = rustix::net::sendto(&socket, b"?", rustix::net::SendFlags::empty(), &to);
             assert!(matches!(sent, Err(Errno::PERM)), "{sent:?}");
         }
+        let counted = world.rules.refused().unwrap();
+        assert!((5000..5100).contains(&counted), "{counted}");
         let told = world.refusals().len();
         assert!((1..1000).contains(&told), "{told}");
     });

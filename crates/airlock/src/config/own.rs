@@ -1,0 +1,175 @@
+//! A person's own settings: `$AIRLOCK_HOME/config.toml`.
+//!
+//! ```toml
+//! [network]
+//! proxy = "http://proxy.example:3128"
+//! host_ports = [5432]
+//!
+//! [approvals]
+//! timeout = "2m"
+//! webhook = "https://hooks.example/airlock"
+//! webhook_key = "webhook.key"
+//!
+//! [ledger]
+//! durable = true
+//! ```
+
+use super::reader::{Source, Value};
+use crate::{args::values, failure::Failure};
+use airlock_protocol::spec::{Approvals, Egress, Ledger};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
+
+/// What is in `config.toml`, or what counts without it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    pub(crate) egress: Egress,
+    pub(crate) approvals: Approvals,
+    pub(crate) ledger: Ledger,
+}
+
+/// The tables there are, and their keys.
+pub(crate) const KEYS: [(&str, &[&str]); 3] = [
+    ("network", &["proxy", "no_proxy", "resolvers", "extra_ca", "host_ports"]),
+    ("approvals", &["timeout", "webhook", "webhook_key"]),
+    ("ledger", &["durable"]),
+];
+
+/// Reads the text of the file; relative paths in it are meant from `folder`.
+pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Own, Failure> {
+    let mut own = Own::default();
+    let top = source.parse()?;
+    for section in source.entries(&top) {
+        let Some((_, known)) = KEYS.iter().find(|(name, _)| *name == section.key()) else {
+            return Err(section.unknown(&KEYS.map(|(name, _)| name)));
+        };
+        for value in section.entries(section.table()?) {
+            if !known.contains(&value.key()) {
+                return Err(value.unknown(known));
+            }
+            set(&mut own, &value, folder)?;
+        }
+    }
+    Ok(own)
+}
+
+/// One key; no two tables share a key.
+fn set(own: &mut Own, value: &Value<'_, '_>, folder: &Path) -> Result<(), Failure> {
+    let path = |text: &str| Ok(folder.join(text));
+    match value.key() {
+        "proxy" => own.egress.proxy = Some(value.parsed(proxy)?),
+        "no_proxy" => own.egress.no_proxy = value.each(|text| Ok(text.to_owned()))?,
+        "resolvers" => own.egress.resolvers = value.each(resolver)?,
+        "extra_ca" => own.egress.extra_ca = Some(value.parsed(path)?),
+        "host_ports" => own.egress.host_ports = value.each(port)?,
+        "timeout" => own.approvals.timeout_ms = value.parsed(timeout)?,
+        "webhook" => own.approvals.webhook = Some(value.parsed(webhook)?),
+        "webhook_key" => own.approvals.webhook_key = Some(value.parsed(path)?),
+        "durable" => own.ledger.durable = value.flag()?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn proxy(text: &str) -> Result<String, String> {
+    match text.strip_prefix("http://").is_some_and(|host| !host.is_empty()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is not a proxy: write http://HOST:PORT")),
+    }
+}
+
+fn webhook(text: &str) -> Result<String, String> {
+    let url = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match url.is_some_and(|host| !host.is_empty() && !host.starts_with('/')) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is not a webhook: write https://HOST/PATH")),
+    }
+}
+
+/// An address, with a port where it is not 53.
+fn resolver(text: &str) -> Result<SocketAddr, String> {
+    let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 53));
+    text.parse().or_else(|_| bare()).map_err(|_| format!("{text:?} is not ADDRESS or ADDRESS:PORT"))
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("{text:?} is not a port: write a number from 1 to 65535")),
+    }
+}
+
+fn timeout(text: &str) -> Result<u64, String> {
+    match values::duration(text)?.as_millis() {
+        0 => Err("nobody answers in no time: write 60s, 5m …".to_owned()),
+        millis => u64::try_from(millis).map_err(|_| format!("{text:?} is too long")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Own, Failure> {
+        parse(Source { name: "config.toml", text }, Path::new("/home/ada/.airlock"))
+    }
+
+    #[test]
+    fn every_setting_arrives() {
+        let text = "\
+[network]
+proxy = \"http://proxy.example:3128\"
+no_proxy = [\"intern.example\"]
+resolvers = [\"192.0.2.53\", \"[2001:db8::53]:5353\"]
+extra_ca = \"ca.pem\"
+host_ports = [5432, 6379]
+[approvals]
+timeout = \"2m\"
+webhook = \"https://hooks.example/airlock\"
+webhook_key = \"/run/key\"
+[ledger]
+durable = true
+";
+        let expected = Own {
+            egress: Egress {
+                proxy: Some("http://proxy.example:3128".into()),
+                no_proxy: vec!["intern.example".into()],
+                resolvers: vec!["192.0.2.53:53".parse().unwrap(), "[2001:db8::53]:5353".parse().unwrap()],
+                extra_ca: Some("/home/ada/.airlock/ca.pem".into()),
+                host_ports: vec![5432, 6379],
+            },
+            approvals: Approvals {
+                timeout_ms: 120_000,
+                webhook: Some("https://hooks.example/airlock".into()),
+                webhook_key: Some("/run/key".into()),
+            },
+            ledger: Ledger { durable: true },
+        };
+        assert_eq!(parsed(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn nothing_written_is_what_counts_anyway() {
+        assert_eq!(parsed("").unwrap(), Own::default());
+        assert_eq!(Own::default().approvals.timeout_ms, 60_000);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_its_place() {
+        for (text, words) in [
+            ("[network]\nproxi = \"x\"\n", "config.toml:2:1: there is no setting \"proxi\" here"),
+            ("[netwerk]\n", "config.toml:1:2: there is no setting \"netwerk\" here"),
+            ("network = 1\n", "config.toml:1:11: network is a table: [network]"),
+            ("[network]\nhost_ports = [0]\n", "config.toml:2:15: \"0\" is not a port"),
+            ("[approvals]\ntimeout = \"0s\"\n", "config.toml:2:11: nobody answers in no time"),
+            ("[ledger]\ndurable = \"yes\"\n", "config.toml:2:11: durable is true or false"),
+            ("[network]\nproxy = \"socks5://x\"\n", "config.toml:2:9: \"socks5://x\" is not a proxy"),
+        ] {
+            let failure = parsed(text).unwrap_err();
+            assert!(failure.what.starts_with(words), "{failure}");
+            assert_eq!(failure.code, 2);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! npm: `registry`, also of single scopes (`@acme:registry`).
+
+use super::{Settings, Told, ini};
+use std::path::PathBuf;
+
+pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
+    let variables = ["NPM_CONFIG_REGISTRY", "npm_config_registry"];
+    let mut told: Vec<Told> =
+        variables.iter().find_map(|name| settings.in_variable(name)).into_iter().collect();
+    told.extend(
+        files(settings).iter().filter_map(|path| settings.in_file(path, |text| urls(text, settings))),
+    );
+    told
+}
+
+fn files(settings: &Settings<'_>) -> Vec<PathBuf> {
+    let named = |upper: &str, lower: &str| {
+        settings.variable(upper).or_else(|| settings.variable(lower)).map(PathBuf::from)
+    };
+    let user = named("NPM_CONFIG_USERCONFIG", "npm_config_userconfig").or_else(|| settings.home(".npmrc"));
+    let global = named("NPM_CONFIG_GLOBALCONFIG", "npm_config_globalconfig");
+    let usual = ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"].map(PathBuf::from);
+    user.into_iter().chain(global).chain(usual).collect()
+}
+
+fn urls(text: &str, settings: &Settings<'_>) -> Vec<String> {
+    let is_registry = |key: &str| key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
+    let pairs = ini::pairs(text).into_iter().filter(|(key, _)| is_registry(key));
+    pairs.map(|(_, value)| expanded(&value, settings)).collect()
+}
+
+/// `${NAME}` stands for a variable.
+fn expanded(value: &str, settings: &Settings<'_>) -> String {
+    let mut text = String::new();
+    let mut rest = value;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        text.push_str(before);
+        text.push_str(settings.variable(name).unwrap_or_default());
+        rest = behind;
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{expected, told_on};
+
+    #[test]
+    fn registries_of_the_user_of_scopes_and_of_the_host_are_found() {
+        let files = [
+            (
+                "/home/ada/.npmrc",
+                "registry=https://npm.example.com/\n@acme:registry = https://${HOST}/npm/\n//npm.example.com/:_authToken=x\n",
+            ),
+            ("/etc/npmrc", "registry=https://mirror.example.org:8443\n"),
+        ];
+        let told = told_on("npm", &[("HOME", "/home/ada"), ("HOST", "acme.example.com")], &files);
+        let hosts: &[(&str, &[&str])] = &[
+            ("/home/ada/.npmrc", &["npm.example.com", "acme.example.com"]),
+            ("/etc/npmrc", &["mirror.example.org:8443"]),
+        ];
+        assert_eq!(told, expected(hosts));
+    }
+
+    #[test]
+    fn a_variable_names_a_registry_or_another_file() {
+        let told = told_on("npm", &[("npm_config_registry", "https://npm.example.com")], &[]);
+        assert_eq!(told, expected(&[("npm_config_registry", &["npm.example.com"])]));
+        let files = [("/etc/other", "registry=https://other.example.com")];
+        let told = told_on("npm", &[("HOME", "/home/ada"), ("NPM_CONFIG_USERCONFIG", "/etc/other")], &files);
+        assert_eq!(told, expected(&[("/etc/other", &["other.example.com"])]));
+    }
+}

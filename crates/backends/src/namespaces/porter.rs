@@ -1,0 +1,48 @@
+//! Who brings published connections in: a process of the keeper's in user namespace A and the sandbox's network. It makes
+//! one socket for each byte it hears, nothing else; connecting is the keeper's.
+
+use super::{During, Failed, outer::Outer};
+use airlock_engine::Porter;
+use airlock_linux::{
+    clone::{self, Namespaces, Side},
+    fd,
+};
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType},
+    thread::move_into_link_name_space,
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+/// Forks it.
+pub(super) fn start(outer: &Outer) -> Result<Porter, Failed> {
+    let (ours, theirs) = fd::pair().during("make a socket pair")?;
+    match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
+        Side::Parent(child) => Ok(Porter { child, socket: ours }),
+        Side::Child => {
+            let mut joined = outer.namespaces().into_iter().map(|fd| move_into_link_name_space(fd, None));
+            if joined.all(|joined| joined.is_ok())
+                && clone::die_with_parent().is_ok()
+                && fd::close_all_but(theirs.as_fd()).is_ok()
+            {
+                let _ = serve(&theirs);
+            }
+            clone::exit_now(0)
+        }
+    }
+}
+
+/// Until the keeper hangs up.
+fn serve(keeper: &OwnedFd) -> io::Result<()> {
+    let mut byte = [0u8; 1];
+    while fd::receive_with_fds(keeper.as_fd(), &mut byte, &mut Vec::new())? != 0 {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None) {
+            Ok(socket) => fd::send_all(keeper.as_fd(), b"s", &[socket.as_fd()])?,
+            Err(_) => fd::send_all(keeper.as_fd(), b"!", &[])?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! One crossing from question to answer.
+
+use super::{Crossing, Gate};
+use crate::{
+    address::Cidr,
+    approvals::{Answered, Question, Waiting},
+    judge::{Judge, Judged},
+    ledger,
+    permit::{Denial, Kind, Permit, Reason, Trace},
+    refusals::Sort,
+};
+use airlock_protocol::{
+    approval::Given,
+    ledger::Entry,
+    policy::{Tls, Verdict},
+};
+
+/// What the rules say about a crossing.
+#[derive(Debug)]
+struct Ruling {
+    verdict: Verdict,
+    /// Why, if it is denied.
+    reason: Reason,
+    rule: Option<String>,
+    tls: Tls,
+    private: Vec<Cidr>,
+}
+
+impl Gate {
+    /// Decides. The decision is in the ledger when this returns; where a person is asked it waits until then.
+    ///
+    /// With `audit_only` everything is permitted that can be recorded, and what would have been denied is recorded as such.
+    pub async fn ask(&self, crossing: Crossing) -> Result<Permit, Denial> {
+        let ruling = self.rule(&crossing);
+        let permit = match ruling.verdict {
+            Verdict::Allow => self.allow(&crossing, ruling, None),
+            Verdict::Deny => self.deny(&crossing, ruling, None),
+            Verdict::Ask if self.policy.borrow().audit_only => self.deny(&crossing, ruling, None),
+            Verdict::Ask => self.wait(&crossing, ruling).await,
+        }?;
+        match self.ledger.commit().await {
+            Ok(()) => Ok(permit),
+            Err(err) => Err(self.unrecorded(&crossing, &err)),
+        }
+    }
+
+    fn rule(&self, crossing: &Crossing) -> Ruling {
+        let judge = self.judge.borrow();
+        match crossing {
+            Crossing::Resolve { .. } => resolve(&judge, crossing),
+            Crossing::Connect { target, port } => Ruling::from(judge.connect(target, *port)),
+            Crossing::Publish { port, .. } => publish(self.published.contains(port)),
+        }
+    }
+
+    fn allow(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
+        self.permit(crossing, ruling, None, detail)
+    }
+
+    /// Denies, or with `audit_only` records that it would have.
+    fn deny(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
+        let reason = ruling.reason;
+        if self.policy.borrow().audit_only {
+            return self.permit(crossing, ruling, Some(reason), detail);
+        }
+        self.record_or_owe(Entry::Decision {
+            crossing: crossing.record(),
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: ruling.rule.clone(),
+            reason: Some(reason.word().to_owned()),
+            detail: detail.clone(),
+            flow: None,
+            times: None,
+        });
+        Err(self.denial(crossing, reason, ruling.rule, detail))
+    }
+
+    /// The only place where a permit is made.
+    fn permit(
+        &self,
+        crossing: &Crossing,
+        ruling: Ruling,
+        excused: Option<Reason>,
+        detail: Option<String>,
+    ) -> Result<Permit, Denial> {
+        let kind = crossing.kind();
+        let trace = |flow, rule| Trace { flow, target: crossing.target(), port: crossing.port(), rule };
+        // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
+        if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
+            self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
+            return Ok(Permit {
+                kind,
+                trace: trace(0, ruling.rule),
+                tls: ruling.tls,
+                private: ruling.private,
+            });
+        }
+        let rule = ruling.rule.clone();
+        let written = self.record(|seq| Entry::Decision {
+            crossing: crossing.record(),
+            verdict: Verdict::Allow,
+            audit_only: excused.is_some(),
+            rule,
+            reason: excused.map(|reason| reason.word().to_owned()),
+            detail,
+            flow: (kind != Kind::Resolve).then_some(seq),
+            times: None,
+        });
+        let flow = written.map_err(|err| self.unrecorded(crossing, &err))?;
+        Ok(Permit { kind, trace: trace(flow, ruling.rule), tls: ruling.tls, private: ruling.private })
+    }
+
+    /// What cannot be recorded does not cross. Told as soon as it can be.
+    fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
+        self.owe_unrecorded(crossing.record());
+        let mut denial = self.denial(crossing, Reason::Ledger, None, Some(err.to_string()));
+        denial.hint = "free space where the state directory is; crossings work again at once".to_owned();
+        denial
+    }
+
+    fn denial(
+        &self,
+        crossing: &Crossing,
+        reason: Reason,
+        rule: Option<String>,
+        detail: Option<String>,
+    ) -> Denial {
+        let place = crossing.place();
+        let hint = place.map(|place| format!("airlock allow {} {place}", self.name)).unwrap_or_default();
+        Denial { reason, what: crossing.words(), rule, detail, hint }
+    }
+
+    /// Parks a crossing until a person answers, time is up, or other rules decide.
+    async fn wait(&self, crossing: &Crossing, ruling: Ruling) -> Result<Permit, Denial> {
+        let mut generation = self.generation.subscribe();
+        let rule = ruling.rule.clone();
+        let mut waiting = match self.join(crossing, ruling) {
+            Ok(waiting) => waiting,
+            Err(decided) => return decided,
+        };
+        let mut parked = Parked { gate: self, crossing, rule, request: waiting.id().to_owned() };
+        loop {
+            tokio::select! {
+                biased;
+                answered = waiting.answered() => return parked.end(|| self.settle(crossing, answered)),
+                _ = generation.changed() => {
+                    let ruling = self.rule(crossing);
+                    match ruling.verdict {
+                        Verdict::Ask => parked.rule = ruling.rule,
+                        Verdict::Allow => return parked.end(|| self.allow(crossing, ruling, None)),
+                        Verdict::Deny => return parked.end(|| self.deny(crossing, ruling, None)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits with others for the same, or asks anew; or else the decision, if nobody can be asked.
+    fn join(&self, crossing: &Crossing, ruling: Ruling) -> Result<Waiting<'_>, Result<Permit, Denial>> {
+        let (host, port) = (crossing.target().to_string(), crossing.port());
+        let question = Question { kind: "connect", host: &host, port };
+        let crowded = |ruling| Err(self.deny(crossing, Ruling { reason: Reason::Crowded, ..ruling }, None));
+        match self.approvals.join(&question) {
+            Some(Ok(waiting)) => return Ok(waiting),
+            Some(Err(_)) => return crowded(ruling),
+            None if !self.approvals.take_room() => return crowded(ruling),
+            None => {}
+        }
+        let rule = ruling.rule.unwrap_or_default();
+        let id = |seq| format!("{}-{seq}", self.sandbox);
+        let asked = |seq| Entry::Asked { request: id(seq), crossing: crossing.record(), rule: rule.clone() };
+        match self.record(asked) {
+            Ok(seq) => Ok(self.approvals.ask(id(seq), &self.name, &question, &rule)),
+            Err(err) => Err(Err(self.unrecorded(crossing, &err))),
+        }
+    }
+
+    /// What a person said counts if the rules still ask. Rules that changed meanwhile go before it.
+    fn settle(&self, crossing: &Crossing, answered: Option<Answered>) -> Result<Permit, Denial> {
+        let ruling = self.rule(crossing);
+        let Some(Answered { request, verdict, by }) = answered else {
+            return self.deny(crossing, Ruling { reason: Reason::Unanswered, ..ruling }, None);
+        };
+        match (verdict, ruling.verdict) {
+            (Given::Approved, Verdict::Allow | Verdict::Ask) => {
+                self.allow(crossing, ruling, Some(format!("approved by {by}, request {request}")))
+            }
+            (Given::Approved, Verdict::Deny) => self.deny(crossing, ruling, None),
+            (Given::Refused, _) => {
+                let detail = format!("refused by {by}, request {request}");
+                self.deny(crossing, Ruling { reason: Reason::Refused, ..ruling }, Some(detail))
+            }
+        }
+    }
+}
+
+impl From<Judged<'_>> for Ruling {
+    fn from(judged: Judged<'_>) -> Ruling {
+        let (verdict, reason) = match judged.verdict {
+            Some(Verdict::Deny) => (Verdict::Deny, Reason::Rule),
+            Some(Verdict::Ask) => (Verdict::Ask, Reason::Ask),
+            Some(Verdict::Allow) => (Verdict::Allow, Reason::NoRule),
+            None => (Verdict::Deny, Reason::NoRule),
+        };
+        Ruling {
+            verdict,
+            reason,
+            rule: judged.rule.map(|rule| rule.words().to_owned()),
+            tls: judged.rule.map_or(Tls::Checked, |rule| rule.tls()),
+            private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
+        }
+    }
+}
+
+/// A name is known inside if a connection to it could be allowed, or asked about, at any port.
+fn resolve(judge: &Judge, crossing: &Crossing) -> Ruling {
+    let target = crossing.target();
+    let open = target.name().map(|name| judge.could_match(name)).unwrap_or_default();
+    match open.first() {
+        Some(ports) => {
+            Ruling { verdict: Verdict::Allow, ..Ruling::from(judge.connect(&target, ports.first)) }
+        }
+        // Port 443 stands for the others: what is denied there is what a person reads in the policy.
+        None => Ruling { verdict: Verdict::Deny, ..Ruling::from(judge.connect(&target, 443)) },
+    }
+}
+
+fn publish(is_published: bool) -> Ruling {
+    let (verdict, rule) = match is_published {
+        true => (Verdict::Allow, Some("publish (--publish)".to_owned())),
+        false => (Verdict::Deny, None),
+    };
+    Ruling { verdict, reason: Reason::NoRule, rule, tls: Tls::Opaque, private: Vec::new() }
+}
+
+/// A crossing that waits. If the program gives up, that is recorded.
+struct Parked<'a> {
+    gate: &'a Gate,
+    crossing: &'a Crossing,
+    rule: Option<String>,
+    request: String,
+}
+
+impl Parked<'_> {
+    /// It was decided.
+    fn end<T>(mut self, decide: impl FnOnce() -> T) -> T {
+        self.request.clear();
+        decide()
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        if self.request.is_empty() {
+            return;
+        }
+        self.gate.record_or_owe(Entry::Decision {
+            crossing: self.crossing.record(),
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: self.rule.take(),
+            reason: Some(Reason::Abandoned.word().to_owned()),
+            detail: Some(format!("request {}", self.request)),
+            flow: None,
+            times: None,
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! Other rules, and people's answers.
+
+use super::Gate;
+use crate::{approvals::Answered, host::Target, judge::Judge, ledger, policy::BadPolicy};
+use airlock_protocol::{
+    approval::{Answer, Given, Pending, Scope},
+    event::Event,
+    ledger::Entry,
+    policy::{Origin, Policy, Ports, Rule, Verdict},
+};
+use std::rc::Rc;
+
+/// An answer that did not count.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// Nothing of this id waits.
+    #[error("no request {id:?} waits: it was answered, its time was up, or the program gave up")]
+    NoSuch {
+        /// The id.
+        id: String,
+    },
+    /// The rule it makes cannot be used.
+    #[error("the answer could not be made a rule")]
+    Rule(#[source] Box<BadPolicy>),
+    /// It could not be recorded; the request still waits.
+    #[error("the answer could not be recorded, and the request still waits: {0}")]
+    Ledger(#[source] ledger::Error),
+}
+
+impl Gate {
+    /// Other rules from now on. Whoever waits for a person is judged anew.
+    pub fn set_policy(&self, policy: Policy, by: &str) -> Result<(), BadPolicy> {
+        let judge = Judge::compile(&policy)?;
+        self.install(policy, judge, by);
+        Ok(())
+    }
+
+    /// Rules in front of those in force.
+    pub fn add_rules(&self, rules: Vec<Rule>, by: &str) -> Result<(), BadPolicy> {
+        let policy = self.with_in_front(rules);
+        self.set_policy(policy, by)
+    }
+
+    /// A person's answer. It counts once, for the crossings that wait for this request; with another scope than `Once` it
+    /// is a rule as well.
+    pub fn answer(&self, answer: &Answer, by: &str) -> Result<(), AnswerError> {
+        let no_such = || AnswerError::NoSuch { id: answer.id.chars().take(64).collect() };
+        let pending = self.approvals.find(&answer.id).ok_or_else(no_such)?;
+        let change = match answer.scope {
+            Scope::Once => None,
+            Scope::Sandbox | Scope::Always => {
+                let policy = self.with_in_front(vec![self.rule_for(&pending, answer.verdict)]);
+                let judge = Judge::compile(&policy).map_err(|bad| AnswerError::Rule(Box::new(bad)))?;
+                Some((policy, judge))
+            }
+        };
+        let Answer { id, verdict, scope } = answer.clone();
+        let entry = Entry::Approval { request: id.clone(), verdict, scope, by: by.to_owned() };
+        self.record(|_| entry).map_err(AnswerError::Ledger)?;
+        if let Some((policy, judge)) = change {
+            self.install(policy, judge, "approval");
+        }
+        let answered = Answered { request: id, verdict, by: by.to_owned() };
+        match self.approvals.answer(&answered, scope) {
+            true => Ok(()),
+            false => Err(no_such()),
+        }
+    }
+
+    fn with_in_front(&self, mut rules: Vec<Rule>) -> Policy {
+        let known = self.policy.borrow();
+        rules.extend_from_slice(&known.rules);
+        Policy { rules, ..*known }
+    }
+
+    /// About exactly what was asked; what the asking rule demands of TLS and addresses stays.
+    fn rule_for(&self, pending: &Pending, given: Given) -> Rule {
+        let judge = self.judge();
+        let target = pending.host.parse::<Target>().ok();
+        let asking = target.and_then(|target| judge.connect(&target, pending.port).rule);
+        let policy = self.policy.borrow();
+        let asking = asking.and_then(|rule| policy.rules.get(rule.index()));
+        Rule {
+            verdict: if given == Given::Approved { Verdict::Allow } else { Verdict::Deny },
+            hosts: vec![pending.host.clone()],
+            ports: vec![Ports::one(pending.port)],
+            tls: asking.map(|rule| rule.tls).unwrap_or_default(),
+            private: asking.map(|rule| rule.private.clone()).unwrap_or_default(),
+            origin: Origin { from: "approved".to_owned(), line: 0 },
+        }
+    }
+
+    /// In force at once, also if it cannot be recorded now: nothing crosses before it is.
+    fn install(&self, policy: Policy, judge: Judge, by: &str) {
+        let rules = policy.rules.len() as u64;
+        self.policy.replace(policy);
+        self.judge.replace(Rc::new(judge));
+        self.generation.send_modify(|generation| *generation += 1);
+        let generation = *self.generation.borrow();
+        self.record_or_owe(Entry::Policy { generation, rules, by: by.to_owned() });
+        self.events.tell(|| Event::PolicyChanged { generation });
+    }
+}

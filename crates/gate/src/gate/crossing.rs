@@ -1,0 +1,106 @@
+//! What may be asked, in the words of the ledger and of people.
+
+use crate::{
+    host::{HostName, Target},
+    permit::Kind,
+};
+use airlock_protocol::ledger;
+use std::net::{IpAddr, SocketAddr};
+
+/// One attempt to cross the wall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Crossing {
+    /// To look up a name.
+    Resolve {
+        /// The name.
+        name: HostName,
+        /// The type of the question (`A`, `TXT`, …).
+        question: String,
+    },
+    /// To connect.
+    Connect {
+        /// The name or address.
+        target: Target,
+        /// The port.
+        port: u16,
+    },
+    /// To be connected to at a published port.
+    Publish {
+        /// From where.
+        from: SocketAddr,
+        /// The port inside.
+        port: u16,
+    },
+}
+
+impl Crossing {
+    /// Which kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Crossing::Resolve { .. } => Kind::Resolve,
+            Crossing::Connect { .. } => Kind::Connect,
+            Crossing::Publish { .. } => Kind::Publish,
+        }
+    }
+
+    pub(super) fn target(&self) -> Target {
+        match self {
+            Crossing::Resolve { name, .. } => Target::Name(name.clone()),
+            Crossing::Connect { target, .. } => target.clone(),
+            Crossing::Publish { from, .. } => Target::Address(from.ip()),
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        match self {
+            Crossing::Resolve { .. } => 0,
+            Crossing::Connect { port, .. } | Crossing::Publish { port, .. } => *port,
+        }
+    }
+
+    /// As the ledger has it.
+    pub(super) fn record(&self) -> ledger::Crossing {
+        match self {
+            Crossing::Resolve { name, question } => {
+                ledger::Crossing::Resolve { host: name.to_string(), question: question.clone() }
+            }
+            Crossing::Connect { target, port } => connect(target, *port),
+            Crossing::Publish { from, port } => {
+                ledger::Crossing::Publish { from: from.to_string(), port: *port }
+            }
+        }
+    }
+
+    /// As a person reads it: `connecting to api.example.com:443`.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Crossing::Resolve { name, .. } => format!("looking up {name}"),
+            Crossing::Connect { target, port } => connecting(target, *port),
+            Crossing::Publish { from, port } => format!("a connection from {from} to port {port}"),
+        }
+    }
+
+    /// The host as `airlock allow` takes it.
+    pub(super) fn place(&self) -> Option<String> {
+        match self {
+            Crossing::Resolve { name, .. } => Some(name.to_string()),
+            Crossing::Connect { target, port } => Some(place(target, *port)),
+            Crossing::Publish { .. } => None,
+        }
+    }
+}
+
+pub(super) fn connect(target: &Target, port: u16) -> ledger::Crossing {
+    ledger::Crossing::Connect { host: target.to_string(), port, protocol: "tcp".to_owned() }
+}
+
+pub(super) fn connecting(target: &Target, port: u16) -> String {
+    format!("connecting to {}", place(target, port))
+}
+
+pub(super) fn place(target: &Target, port: u16) -> String {
+    match target {
+        Target::Address(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        other => format!("{other}:{port}"),
+    }
+}

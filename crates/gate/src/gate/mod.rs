@@ -1,0 +1,132 @@
+//! The only place that decides whether something crosses.
+//!
+//! [`Gate::ask`] judges a crossing by the rules, asks a person where a rule says so, and writes the decision to the ledger
+//! before it returns. What cannot be recorded does not cross.
+//!
+//! | module | |
+//! |---|---|
+//! | `crossing` | what may be asked, in words |
+//! | `ask` | one crossing from question to answer |
+//! | `change` | other rules, people's answers |
+//! | `record` | what is written and told; what could not be written is owed |
+//!
+//! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
+
+mod ask;
+mod change;
+mod crossing;
+mod crowd;
+mod record;
+#[cfg(test)]
+mod tests;
+mod unanswered;
+
+pub use change::AnswerError;
+pub use crossing::Crossing;
+pub use record::Finished;
+
+use crate::{
+    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy, refusals::Refusals,
+};
+use airlock_protocol::{SandboxId, approval::Pending, event::Event, policy::Policy};
+use record::Owed;
+use std::{cell::RefCell, rc::Rc, time::Duration};
+use tokio::sync::{Notify, broadcast, watch};
+
+/// What a gate is made of.
+#[derive(Debug)]
+pub struct Setup {
+    /// Whose gate it is.
+    pub sandbox: SandboxId,
+    /// What a person calls the sandbox.
+    pub name: String,
+    /// The rules.
+    pub policy: Policy,
+    /// Where decisions are written.
+    pub ledger: Ledger,
+    /// How long a crossing waits for a person.
+    pub ask_timeout: Duration,
+    /// Ports inside that connections from outside may reach (`--publish`).
+    pub published: Vec<u16>,
+}
+
+/// Decides for one sandbox.
+#[derive(Debug)]
+pub struct Gate {
+    sandbox: SandboxId,
+    name: String,
+    policy: RefCell<Policy>,
+    judge: RefCell<Rc<Judge>>,
+    generation: watch::Sender<u64>,
+    published: Vec<u16>,
+    approvals: Approvals,
+    events: Rc<Events>,
+    ledger: Ledger,
+    owed: RefCell<Owed>,
+    refusals: RefCell<Refusals>,
+    refused: Notify,
+}
+
+impl Gate {
+    /// A gate with these rules.
+    pub fn new(setup: Setup) -> Result<Gate, BadPolicy> {
+        let judge = Judge::compile(&setup.policy)?;
+        let events = Rc::new(Events::default());
+        Ok(Gate {
+            sandbox: setup.sandbox,
+            name: setup.name,
+            policy: RefCell::new(setup.policy),
+            judge: RefCell::new(Rc::new(judge)),
+            generation: watch::Sender::new(0),
+            published: setup.published,
+            approvals: Approvals::new(setup.ask_timeout, events.clone()),
+            events,
+            ledger: setup.ledger,
+            owed: RefCell::default(),
+            refusals: RefCell::default(),
+            refused: Notify::new(),
+        })
+    }
+
+    /// The rules in force.
+    pub fn policy(&self) -> Policy {
+        self.policy.borrow().clone()
+    }
+
+    /// The rules in force, ready to decide. Kept across a wait, they may be old: see [`Gate::generation`].
+    pub fn judge(&self) -> Rc<Judge> {
+        self.judge.borrow().clone()
+    }
+
+    /// Counts changes of the rules.
+    pub fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// The crossings that wait for a person, the oldest first.
+    pub fn pending(&self) -> Vec<Pending> {
+        self.approvals.pending()
+    }
+
+    /// What happens from now on. A watcher that falls behind by 256 events loses some.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.watch()
+    }
+
+    /// Tells whoever watches of something that no rule speaks of.
+    pub fn tell(&self, event: Event) {
+        self.events.tell(|| event);
+    }
+
+    /// Brings records to the disk and tells what was counted, in time. Runs until dropped; sleeps while nothing happens.
+    pub async fn tend(&self) {
+        tokio::join!(self.ledger.keep_synced(), self.keep_telling());
+    }
+
+    /// Writes and syncs what is left. For the end of the keeper.
+    pub fn close(&self) -> Result<(), crate::ledger::Error> {
+        self.tell_refused();
+        self.pay()?;
+        self.ledger.sync_now()
+    }
+}

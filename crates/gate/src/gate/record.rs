@@ -1,0 +1,257 @@
+//! What is written to the ledger and told to watchers; and what could not be written yet.
+
+use super::{Gate, crossing};
+use crate::{
+    host::Target,
+    judge::Judged,
+    ledger,
+    permit::{Denial, Reason, Trace},
+    refusals::{Key, Sort},
+};
+use airlock_protocol::{
+    event::Event,
+    ledger::{Crossing, Entry},
+    policy::Verdict,
+};
+use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+
+/// Entries that may be owed; more are only counted.
+const MOST_OWED: usize = 256;
+
+/// How a permitted flow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished<'a> {
+    /// Which.
+    pub trace: &'a Trace,
+    /// The address that was dialled, where one was.
+    pub address: Option<SocketAddr>,
+    /// Bytes from the sandbox.
+    pub sent: u64,
+    /// Bytes to the sandbox.
+    pub received: u64,
+    /// From the permit to the end.
+    pub lasted: Duration,
+    /// `closed`, `reset`, `unreachable`, `revoked`, `sni`, …
+    pub status: &'a str,
+}
+
+/// What could not be written. It is written before anything else, as soon as the ledger works again.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    entries: VecDeque<Entry>,
+    more: u64,
+}
+
+impl Gate {
+    /// A permitted flow has ended.
+    pub fn finish(&self, finished: &Finished<'_>) {
+        self.record_or_owe(Entry::Flow {
+            flow: finished.trace.flow,
+            host: finished.trace.target.to_string(),
+            port: finished.trace.port,
+            address: finished.address.map(|address| address.to_string()),
+            sent: finished.sent,
+            received: finished.received,
+            millis: u64::try_from(finished.lasted.as_millis()).unwrap_or(u64::MAX),
+            status: finished.status.to_owned(),
+        });
+    }
+
+    /// Something permitted turned out to be forbidden: its address, the name in its TLS. `Ok` if it may go on, since only
+    /// audited; an address never may.
+    pub fn note_denial(&self, trace: &Trace, reason: Reason, detail: &str) -> Result<(), Denial> {
+        let is_excused = self.policy.borrow().audit_only && reason != Reason::Address;
+        let detail = ledger::shown(detail);
+        self.record_or_owe(Entry::Decision {
+            crossing: crossing::connect(&trace.target, trace.port),
+            verdict: if is_excused { Verdict::Allow } else { Verdict::Deny },
+            audit_only: is_excused,
+            rule: trace.rule.clone(),
+            reason: Some(reason.word().to_owned()),
+            detail: Some(detail.clone()),
+            flow: Some(trace.flow),
+            times: None,
+        });
+        if is_excused {
+            return Ok(());
+        }
+        let what = crossing::connecting(&trace.target, trace.port);
+        let rule = trace.rule.clone();
+        Err(Denial { reason, what, rule, detail: Some(detail), hint: String::new() })
+    }
+
+    /// The kernel refused a packet to this destination: no rule could match it.
+    pub fn refused_by_kernel(&self, destination: SocketAddr, protocol: &str) {
+        self.refused(&Target::Address(destination.ip()), destination.port(), protocol);
+    }
+
+    /// As [`Gate::refused_by_kernel`], where the address is known to stand for a name.
+    pub fn refused(&self, target: &Target, port: u16, protocol: &str) {
+        let key: Key = (target.to_string(), port, protocol.to_owned());
+        let is_first = self.refusals.borrow_mut().is_first(key.clone());
+        self.refused.notify_one();
+        if is_first {
+            self.record_or_owe(self.refusal(key, None));
+        }
+    }
+
+    /// Whether a decision without an effect outside has a record of its own; else it is counted.
+    pub(super) fn is_told(&self, sort: Sort) -> bool {
+        let is_told = self.refusals.borrow_mut().note(sort);
+        if !is_told {
+            self.refused.notify_one();
+        }
+        is_told
+    }
+
+    /// Tells counted refusals when their window closes. Runs until dropped.
+    pub(super) async fn keep_telling(&self) {
+        loop {
+            let closes_at = self.refusals.borrow().closes_at();
+            match closes_at {
+                Some(at) => {
+                    tokio::time::sleep_until(at).await;
+                    self.tell_refused();
+                }
+                None => self.refused.notified().await,
+            }
+        }
+    }
+
+    pub(super) fn tell_refused(&self) {
+        let counted = self.refusals.borrow_mut().take();
+        for (key, times) in counted.again {
+            self.record_or_owe(self.refusal(key, Some(times)));
+        }
+        if counted.denied > 0 {
+            self.record_or_owe(several(counted.denied, Some(Reason::Several)));
+        }
+        if counted.resolved > 0 {
+            self.record_or_owe(several(counted.resolved, None));
+        }
+    }
+
+    fn refusal(&self, (host, port, protocol): Key, times: Option<u64>) -> Entry {
+        let judge = self.judge.borrow();
+        let target = host.parse::<Target>().ok();
+        let judged = target.map(|target| judge.connect(&target, port));
+        let (reason, rule) = match judged {
+            _ if protocol != "tcp" => (Reason::Protocol, None),
+            Some(Judged { verdict: Some(Verdict::Deny), rule }) => (Reason::Rule, rule),
+            _ => (Reason::NoRule, None),
+        };
+        Entry::Decision {
+            crossing: Crossing::Connect { host, port, protocol },
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: rule.map(|rule| rule.words().to_owned()),
+            reason: Some(reason.word().to_owned()),
+            detail: None,
+            flow: None,
+            times,
+        }
+    }
+
+    /// Writes an entry, after everything owed; gives its number.
+    pub(super) fn record(&self, entry: impl FnOnce(u64) -> Entry) -> Result<u64, ledger::Error> {
+        self.pay()?;
+        self.write(entry)
+    }
+
+    /// Writes an entry now or, if that fails, later. One denial of too many is only counted.
+    pub(super) fn record_or_owe(&self, entry: Entry) {
+        if is_plain_denial(&entry) && !self.is_told(Sort::Denied) {
+            return;
+        }
+        if self.pay().is_err() || self.write(|_| entry.clone()).is_err() {
+            self.owed.borrow_mut().push(entry);
+        }
+    }
+
+    /// A crossing was denied because it could not be recorded.
+    pub(super) fn owe_unrecorded(&self, crossing: Crossing) {
+        self.owed.borrow_mut().push_unrecorded(crossing);
+    }
+
+    /// Writes everything owed.
+    pub(super) fn pay(&self) -> Result<(), ledger::Error> {
+        loop {
+            let Some(entry) = self.owed.borrow().first() else { return Ok(()) };
+            self.write(|_| entry)?;
+            self.owed.borrow_mut().paid();
+        }
+    }
+
+    fn write(&self, entry: impl FnOnce(u64) -> Entry) -> Result<u64, ledger::Error> {
+        let record = self.ledger.append_with(entry)?;
+        let seq = record.seq;
+        self.events.tell(|| Event::Crossing(Box::new(record)));
+        Ok(seq)
+    }
+}
+
+impl Owed {
+    fn push(&mut self, entry: Entry) {
+        match self.entries.len() < MOST_OWED {
+            true => self.entries.push_back(entry),
+            false => self.more += 1,
+        }
+    }
+
+    /// Alike ones in a row are one entry.
+    fn push_unrecorded(&mut self, crossing: Crossing) {
+        if let Some(Entry::Decision { crossing: last, reason: Some(reason), times: Some(times), .. }) =
+            self.entries.back_mut()
+            && *last == crossing
+            && reason == Reason::Ledger.word()
+        {
+            *times += 1;
+            return;
+        }
+        self.push(Entry::Decision {
+            crossing,
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: None,
+            reason: Some(Reason::Ledger.word().to_owned()),
+            detail: None,
+            flow: None,
+            times: Some(1),
+        });
+    }
+
+    fn first(&self) -> Option<Entry> {
+        let more = || several(self.more, Some(Reason::Ledger));
+        self.entries.front().cloned().or_else(|| (self.more > 0).then(more))
+    }
+
+    fn paid(&mut self) {
+        if self.entries.pop_front().is_none() {
+            self.more = 0;
+        }
+    }
+}
+
+/// Something that never began: nothing else in the ledger hangs on it.
+fn is_plain_denial(entry: &Entry) -> bool {
+    matches!(entry, Entry::Decision { verdict: Verdict::Deny, flow: None, times: None, .. })
+}
+
+/// Crossings that are only counted: denials, or lookups that were answered.
+fn several(times: u64, denied: Option<Reason>) -> Entry {
+    let (host, verdict) = ("*".to_owned(), if denied.is_some() { Verdict::Deny } else { Verdict::Allow });
+    let crossing = match denied {
+        Some(_) => Crossing::Connect { host, port: 0, protocol: "any".to_owned() },
+        None => Crossing::Resolve { host, question: "any".to_owned() },
+    };
+    Entry::Decision {
+        crossing,
+        verdict,
+        audit_only: false,
+        rule: None,
+        reason: denied.map(|reason| reason.word().to_owned()),
+        detail: Some("too many to be told one by one".to_owned()),
+        flow: None,
+        times: Some(times),
+    }
+}

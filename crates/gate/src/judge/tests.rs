@@ -1,0 +1,284 @@
+use super::*;
+use crate::pattern::Pattern;
+use airlock_protocol::policy::{Origin, Policy, Rule, Tls};
+use proptest::prelude::*;
+
+fn rule(verdict: Verdict, hosts: &[&str], ports: &[Ports]) -> Rule {
+    Rule {
+        verdict,
+        hosts: hosts.iter().map(ToString::to_string).collect(),
+        ports: ports.to_vec(),
+        tls: Tls::default(),
+        private: Vec::new(),
+        origin: Origin { from: "airlock.toml".to_string(), line: 12 },
+    }
+}
+
+fn judge(rules: Vec<Rule>) -> Judge {
+    Judge::compile(&Policy { rules, audit_only: false }).unwrap()
+}
+
+fn verdict(judge: &Judge, host: &str, port: u16) -> Option<Verdict> {
+    judge.connect(&host.parse().unwrap(), port).verdict
+}
+
+const WEB: [Ports; 2] = [Ports { first: 80, last: 80 }, Ports { first: 443, last: 443 }];
+
+#[test]
+fn nothing_is_allowed_without_a_rule() {
+    let judge = judge(Vec::new());
+    assert_eq!(verdict(&judge, "example.com", 443), None);
+    assert_eq!(verdict(&judge, "192.0.2.1", 443), None);
+    assert_eq!(judge.could_match(&"example.com".parse().unwrap()), []);
+    assert_eq!(judge.literal_openings(), []);
+}
+
+#[test]
+fn the_first_match_wins() {
+    let judge = judge(vec![
+        rule(Verdict::Deny, &["gist.example.com"], &[Ports::ALL]),
+        rule(Verdict::Allow, &["*.example.com"], &WEB),
+        rule(Verdict::Ask, &["*"], &WEB),
+    ]);
+    assert_eq!(verdict(&judge, "gist.example.com", 443), Some(Verdict::Deny));
+    assert_eq!(verdict(&judge, "a.gist.example.com", 443), Some(Verdict::Allow));
+    assert_eq!(verdict(&judge, "example.com", 443), Some(Verdict::Ask));
+    assert_eq!(verdict(&judge, "example.com", 22), None);
+    assert_eq!(verdict(&judge, "192.0.2.1", 443), None);
+}
+
+#[test]
+fn a_name_is_known_inside_on_the_ports_that_are_not_denied_first() {
+    let judge = judge(vec![
+        rule(Verdict::Deny, &["*.example.com"], &[Ports { first: 90, last: 100 }]),
+        rule(Verdict::Allow, &["api.example.com"], &[Ports { first: 80, last: 110 }]),
+        rule(Verdict::Ask, &["*"], &[Ports::one(111)]),
+        rule(Verdict::Allow, &["*"], &[Ports::one(95)]),
+    ]);
+    let open = judge.could_match(&"api.example.com".parse().unwrap());
+    assert_eq!(open, [Ports { first: 80, last: 89 }, Ports { first: 101, last: 111 }]);
+}
+
+#[test]
+fn a_name_hangs_on_the_wildcard_that_made_it_known() {
+    let judge = judge(vec![
+        rule(Verdict::Deny, &["*.bad.example.com"], &[Ports::ALL]),
+        rule(Verdict::Allow, &["api.example.com"], &WEB),
+        rule(Verdict::Allow, &["*.example.com"], &WEB),
+    ]);
+    assert_eq!(judge.wildcard_of(&"api.example.com".parse().unwrap()), None);
+    assert_eq!(judge.wildcard_of(&"x.example.com".parse().unwrap()), Some(2));
+    assert_eq!(judge.wildcard_of(&"x.test".parse().unwrap()), None);
+}
+
+#[test]
+fn openings_for_addresses_do_not_overlap() {
+    let judge = judge(vec![
+        rule(Verdict::Deny, &["192.0.2.8/29"], &[Ports::one(443)]),
+        rule(Verdict::Allow, &["192.0.2.0/24", "192.0.2.9", "2001:db8::/32"], &WEB),
+        rule(Verdict::Ask, &["192.0.2.1"], &[Ports { first: 400, last: 500 }]),
+    ]);
+    let shown: Vec<String> = judge
+        .literal_openings()
+        .iter()
+        .map(|(range, ports)| format!("{range} {}-{}", ports.first, ports.last))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "192.0.2.0/24 80-80",
+            "192.0.2.0/24 443-443",
+            "192.0.2.1 400-442",
+            "192.0.2.1 444-500",
+            "2001:db8::/32 80-80",
+            "2001:db8::/32 443-443",
+        ]
+    );
+    assert_eq!(verdict(&judge, "192.0.2.9", 443), Some(Verdict::Deny));
+    assert_eq!(verdict(&judge, "::ffff:192.0.2.9", 80), Some(Verdict::Allow));
+}
+
+#[test]
+fn a_star_that_allows_does_not_reach_the_hosts_loopback() {
+    let open = judge(vec![rule(Verdict::Allow, &["*"], &[Ports::ALL])]);
+    assert_eq!(verdict(&open, "host.airlock", 3000), None);
+    assert_eq!(open.could_match(&"host.airlock".parse().unwrap()), []);
+    let closed = judge(vec![
+        rule(Verdict::Deny, &["*"], &[Ports::ALL]),
+        rule(Verdict::Allow, &["host.airlock"], &WEB),
+    ]);
+    assert_eq!(verdict(&closed, "host.airlock", 80), Some(Verdict::Deny));
+}
+
+#[test]
+fn a_special_range_is_opened_where_it_is_named_and_not_where_it_is_merely_held() {
+    let judge = judge(vec![rule(Verdict::Allow, &["10.0.0.5", "0.0.0.0/0"], &WEB)]);
+    let opened: Vec<String> = judge.rules()[0].private().iter().map(ToString::to_string).collect();
+    assert_eq!(opened, ["10.0.0.5"]);
+    let said = |host: &str| judge.explain(&host.parse().unwrap(), 443).to_string();
+    assert_eq!(said("10.0.0.5"), "10.0.0.5:443: allow by allow 10.0.0.5 and 1 more (airlock.toml:12)\n");
+    assert_eq!(
+        said("10.0.0.6"),
+        "10.0.0.6:443: deny, since the address is private and allow 10.0.0.5 and 1 more (airlock.toml:12) does not open it\n"
+    );
+    assert_eq!(
+        said("169.254.169.254"),
+        "169.254.169.254:443: deny, since the address is link-local, which no rule opens\n"
+    );
+}
+
+#[test]
+fn an_explanation_names_the_rule_and_those_that_came_close() {
+    let judge = judge(vec![
+        rule(Verdict::Allow, &["a.test"], &WEB),
+        rule(Verdict::Allow, &["example.com"], &[Ports::one(22), Ports { first: 8000, last: 8100 }]),
+        rule(Verdict::Deny, &["*.example.com", "*.example.org"], &WEB),
+        rule(Verdict::Ask, &["*"], &WEB),
+    ]);
+    assert_eq!(
+        judge.explain(&"example.com".parse().unwrap(), 443).to_string(),
+        "example.com:443: ask by ask * (airlock.toml:12)\n  \
+         passed over allow example.com (airlock.toml:12): only on ports 22 and 8000-8100\n  \
+         passed over deny *.example.com and 1 more (airlock.toml:12): a wildcard is for the names under a name, not for the name itself\n"
+    );
+    assert_eq!(
+        judge.explain(&"192.0.2.1".parse().unwrap(), 443).to_string(),
+        "192.0.2.1:443: deny, since no rule matches\n  \
+         passed over ask * (airlock.toml:12): `*` is for names; an address is named as such\n"
+    );
+}
+
+/// The judge without an index: the meaning of the rules.
+fn naive(rules: &[Rule], target: &Target, port: u16) -> Option<usize> {
+    rules.iter().position(|rule| {
+        let host = rule.hosts.iter().any(|host| {
+            let host: Pattern = host.parse().unwrap();
+            let loopback = target.name().is_some_and(|name| name.is_host_airlock());
+            host.matches(target) && !(loopback && host == Pattern::EveryName && rule.verdict != Verdict::Deny)
+        });
+        host && rule.ports.iter().any(|ports| ports.contains(port))
+    })
+}
+
+fn hosts() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => "[ab](\\.[ab]){0,3}\\.test",
+        3 => "\\*\\.([ab]\\.){0,2}[ab]\\.test",
+        1 => Just("*".to_string()),
+        1 => Just("host.airlock".to_string()),
+        2 => (0_u8..8).prop_map(|last| format!("192.0.2.{last}")),
+        2 => (28_u8..=32, 0_u8..8).prop_map(|(prefix, last)| {
+            Cidr::holding(IpAddr::from([192, 0, 2, last]), prefix).to_string()
+        }),
+        1 => Just("2001:db8::/32".to_string()),
+    ]
+}
+
+fn runs() -> impl Strategy<Value = Ports> {
+    prop_oneof![
+        5 => (1_u16..8, 0_u16..4).prop_map(|(first, more)| Ports { first, last: first + more }),
+        1 => Just(Ports::ALL),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let verdicts = prop_oneof![Just(Verdict::Allow), Just(Verdict::Deny), Just(Verdict::Ask)];
+    let rule = (verdicts, prop::collection::vec(hosts(), 1..4), prop::collection::vec(runs(), 1..3));
+    prop::collection::vec(rule, 0..12).prop_map(|rules| {
+        let made = rules.into_iter().map(|(verdict, hosts, ports)| {
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            self::rule(verdict, &hosts, &ports)
+        });
+        made.collect()
+    })
+}
+
+fn targets() -> impl Strategy<Value = Target> {
+    prop_oneof![
+        4 => "[ab](\\.[ab]){0,4}\\.test".prop_map(|text| text.parse().unwrap()),
+        1 => Just("host.airlock".parse().unwrap()),
+        2 => (0_u8..9).prop_map(|last| Target::Address(IpAddr::from([192, 0, 2, last]))),
+        1 => Just("[2001:db8::1]".parse().unwrap()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_index_decides_as_the_rules_in_order_do(rules in rules(), target in targets(), port in 0_u16..12) {
+        let judge = judge(rules.clone());
+        let found = judge.connect(&target, port).rule.map(CompiledRule::index);
+        prop_assert_eq!(found, naive(&rules, &target, port));
+    }
+
+    #[test]
+    fn what_is_open_is_what_is_not_denied(rules in rules(), target in targets()) {
+        let judge = judge(rules);
+        let opens = |port| judge.connect(&target, port).verdict.is_some_and(|verdict| verdict != Verdict::Deny);
+        for port in (0..14).chain([u16::MAX]) {
+            let said = match &target {
+                Target::Name(name) => usize::from(judge.could_match(name).iter().any(|ports| ports.contains(port))),
+                Target::Address(address) => {
+                    let openings = judge.literal_openings();
+                    openings.iter().filter(|(range, ports)| range.contains(*address) && ports.contains(port)).count()
+                }
+            };
+            // The kernel's set may hold an address that a narrower range denies; the judge then decides. Never the other way.
+            match &target {
+                Target::Name(_) => prop_assert_eq!(said == 1, opens(port)),
+                Target::Address(_) => prop_assert!(said <= 1 && (said == 1 || !opens(port))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_that_is_called_dead_never_decides_and_its_loss_changes_nothing(
+        rules in rules(), target in targets(), port in 0_u16..12,
+    ) {
+        let judge = judge(rules.clone());
+        let found = judge.connect(&target, port);
+        // That `*` denies the host's loopback where an earlier `*` allows names is no news: nothing matched is denied.
+        let told = |verdict: Option<Verdict>| verdict.filter(|verdict| *verdict != Verdict::Deny);
+        if let Some(rule) = found.rule
+            && !target.name().is_some_and(HostName::is_host_airlock)
+        {
+            prop_assert!(judge.shadows()[rule.index()].is_none());
+        }
+        let united = crate::policy::union(vec![Policy { rules, audit_only: false }]);
+        let again = self::judge(united.rules);
+        prop_assert_eq!(told(found.verdict), told(again.connect(&target, port).verdict));
+        prop_assert!(again.shadows().iter().all(Option::is_none));
+    }
+}
+
+/// `cargo test --release -p airlock-gate -- --ignored --nocapture a_decision`
+#[test]
+#[ignore = "measures; run it with --release"]
+fn a_decision_among_a_thousand_rules_takes_well_below_a_microsecond() {
+    let mut rules = Vec::new();
+    for i in 0..250_u16 {
+        rules.push(rule(Verdict::Allow, &[&format!("api{i}.example.com")], &WEB));
+        rules.push(rule(Verdict::Ask, &[&format!("*.zone{i}.example.net")], &WEB));
+        rules.push(rule(Verdict::Deny, &[&format!("*.bad{i}.example.com")], &[Ports::ALL]));
+        rules.push(rule(Verdict::Allow, &[&format!("192.0.{}.0/24", i % 250)], &[Ports::one(i + 1)]));
+    }
+    rules.push(rule(Verdict::Deny, &["*"], &[Ports::ALL]));
+    let judge = judge(rules);
+    for host in [
+        "api249.example.com",
+        "a.b.zone249.example.net",
+        "x.bad0.example.com",
+        "no.rule.test",
+        "192.0.249.9",
+        "198.51.100.1",
+    ] {
+        let target: Target = host.parse().unwrap();
+        let rounds = 200_000_u32;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            std::hint::black_box(judge.connect(std::hint::black_box(&target), 443));
+        }
+        let each = start.elapsed().as_nanos() / u128::from(rounds);
+        println!("{host}: {each} ns");
+        assert!(each < 1000, "{host}: {each} ns");
+    }
+}

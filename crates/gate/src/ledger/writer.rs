@@ -1,0 +1,220 @@
+//! Adds records to a ledger.
+
+use super::{
+    files::{self, BOUNDS, Bounds, End},
+    lines::{Hex, as_text, hash},
+    sync::Unsynced,
+    text,
+};
+use airlock_protocol::{
+    SandboxId,
+    ledger::{Entry, Record},
+};
+use std::{
+    cell::RefCell,
+    fs::File,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The ledger of one sandbox, written by its keeper only.
+#[derive(Debug)]
+pub struct Ledger {
+    inner: RefCell<Inner>,
+    pub(super) unsynced: Unsynced,
+    durable: bool,
+}
+
+/// A ledger that cannot be written. Nothing crosses while this is so.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The files could not be read at the start.
+    #[error("could not open the ledger in {folder}")]
+    Open {
+        /// Where.
+        folder: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A record could not be written.
+    #[error("could not write to the ledger in {folder}: {source}")]
+    Write {
+        /// Where.
+        folder: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// What was written could not be brought to the disk.
+    #[error("could not bring the ledger to the disk: {why}")]
+    Sync {
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    sandbox: SandboxId,
+    bounds: Bounds,
+    /// Opened at the first record.
+    file: Option<Arc<File>>,
+    /// Bytes of the current file that are whole lines.
+    length: u64,
+    /// There are bytes after `length`.
+    is_torn: bool,
+    /// How many of them were there at the start and are not told yet.
+    torn_before: u64,
+    seq: u64,
+    head: Hex,
+    buffer: Vec<u8>,
+}
+
+impl Ledger {
+    /// The ledger in a sandbox's folder, continued if there is one. Makes nothing before the first record.
+    ///
+    /// With `durable`, [`Ledger::commit`] waits until the disk has what was written.
+    pub fn open(folder: &Path, sandbox: SandboxId, durable: bool) -> Result<Ledger, Error> {
+        Ledger::open_with(folder, sandbox, durable, BOUNDS)
+    }
+
+    pub(super) fn open_with(
+        folder: &Path,
+        sandbox: SandboxId,
+        durable: bool,
+        bounds: Bounds,
+    ) -> Result<Ledger, Error> {
+        let end = files::end(folder).map_err(|source| Error::Open { folder: folder.to_owned(), source })?;
+        let End { seq, head, length, torn } =
+            end.unwrap_or(End { seq: 0, head: hash(b""), length: 0, torn: 0 });
+        let inner = Inner {
+            folder: folder.to_owned(),
+            sandbox,
+            bounds,
+            file: None,
+            length,
+            is_torn: torn > 0,
+            torn_before: torn,
+            seq,
+            head,
+            buffer: Vec::with_capacity(1024),
+        };
+        Ok(Ledger { inner: RefCell::new(inner), unsynced: Unsynced::in_folder(folder), durable })
+    }
+
+    /// Writes one record. When this returns, it survives the death of this process.
+    pub fn append(&self, entry: Entry) -> Result<Record, Error> {
+        self.append_with(|_| entry)
+    }
+
+    /// As [`Ledger::append`], for an entry that names its own record's number.
+    pub fn append_with(&self, entry: impl FnOnce(u64) -> Entry) -> Result<Record, Error> {
+        self.unsynced.check()?;
+        let mut inner = self.inner.borrow_mut();
+        inner
+            .append(entry, &self.unsynced)
+            .map_err(|source| Error::Write { folder: inner.folder.clone(), source })
+    }
+
+    /// With `durable`: waits until everything written so far is on the disk. Calls at the same time share the wait.
+    pub async fn commit(&self) -> Result<(), Error> {
+        match self.durable {
+            true => self.unsynced.sync().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Brings to the disk, within a second, what is written. Runs until dropped; wakes only after a record.
+    pub async fn keep_synced(&self) {
+        self.unsynced.keep().await;
+    }
+
+    /// Brings to the disk what is written, now.
+    pub fn sync_now(&self) -> Result<(), Error> {
+        self.unsynced.sync_now()
+    }
+}
+
+impl Drop for Ledger {
+    /// The last records are on the disk too when the keeper ends.
+    fn drop(&mut self) {
+        let _ = self.unsynced.sync_now();
+    }
+}
+
+impl Inner {
+    fn append(&mut self, entry: impl FnOnce(u64) -> Entry, unsynced: &Unsynced) -> io::Result<Record> {
+        if self.torn_before > 0 {
+            self.write(Entry::Torn { bytes: self.torn_before }, unsynced)?;
+            self.torn_before = 0;
+        }
+        if self.is_full() {
+            self.rotate(unsynced)?;
+        }
+        self.write(entry(self.seq + 1), unsynced)
+    }
+
+    fn is_full(&self) -> bool {
+        self.length >= self.bounds.bytes
+    }
+
+    /// Told first, then done: if we die in between, the files are as if nothing had been told, and it is told again.
+    fn rotate(&mut self, unsynced: &Unsynced) -> io::Result<()> {
+        let (dropped, first_kept) = files::about_to_drop(&self.folder, self.bounds);
+        self.write(Entry::Rotated { dropped, first_kept }, unsynced)?;
+        files::shift(&self.folder, self.bounds)?;
+        (self.file, self.length) = (None, 0);
+        Ok(())
+    }
+
+    fn write(&mut self, mut entry: Entry, unsynced: &Unsynced) -> io::Result<Record> {
+        text::bound(&mut entry);
+        let record = Record {
+            seq: self.seq + 1,
+            at: format!("{:.6}", jiff::Timestamp::now()),
+            sandbox: self.sandbox.clone(),
+            entry,
+            prev: as_text(&self.head).to_owned(),
+        };
+        self.buffer.clear();
+        serde_json::to_writer(&mut self.buffer, &record)?;
+        let head = hash(&self.buffer);
+        self.buffer.push(b'\n');
+        let file = self.ready_file(unsynced)?;
+        if let Err(err) = (&*file).write_all(&self.buffer) {
+            self.is_torn = true;
+            // If this fails too it is tried again before the next record.
+            let _ = self.cut(&file);
+            return Err(err);
+        }
+        self.length += self.buffer.len() as u64;
+        (self.seq, self.head) = (record.seq, head);
+        unsynced.wrote(&file);
+        Ok(record)
+    }
+
+    /// The current file, opened, and ending with a line end.
+    fn ready_file(&mut self, unsynced: &Unsynced) -> io::Result<Arc<File>> {
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                let file = Arc::new(files::open_for_append(&self.folder)?);
+                unsynced.folder_changed();
+                self.file.insert(file).clone()
+            }
+        };
+        if self.is_torn {
+            self.cut(&file)?;
+        }
+        Ok(file)
+    }
+
+    fn cut(&mut self, file: &File) -> io::Result<()> {
+        file.set_len(self.length)?;
+        self.is_torn = false;
+        Ok(())
+    }
+}

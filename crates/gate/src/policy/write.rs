@@ -1,0 +1,160 @@
+//! Rules as the text of a file.
+
+use super::ports;
+use crate::{
+    address::special,
+    host::{HostName, Target},
+    judge::{Judge, place, verdict_word},
+};
+use airlock_protocol::policy::{Policy, Ports, Rule, Tls};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+/// Longest line that a list of hosts is kept on.
+const WIDTH: usize = 100;
+
+/// All rules as a file that reads back as the same policy. Rules that can never match are comments in it.
+pub fn show(policy: &Policy) -> String {
+    let dead = Judge::compile(policy).map(|judge| judge.shadows()).unwrap_or_default();
+    let mut text = String::new();
+    if policy.audit_only {
+        text.push_str("audit_only = true\n");
+    }
+    for (index, rule) in policy.rules.iter().enumerate() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        if !rule.origin.from.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "# {}", one_line(&place(&rule.origin)));
+        }
+        let body = rule_text(rule);
+        match dead.get(index) {
+            Some(Some(_)) => {
+                text.push_str("# can never match, since earlier rules match all of it:\n");
+                body.lines().for_each(|line| {
+                    let _ = writeln!(text, "# {line}");
+                });
+            }
+            _ => text.push_str(&body),
+        }
+    }
+    text
+}
+
+/// A file that allows exactly what was `seen`, and is short to read.
+pub fn narrow(seen: &[(Target, u16)]) -> String {
+    let mut ports: BTreeMap<&Target, Vec<Ports>> = BTreeMap::new();
+    let mut never = BTreeSet::new();
+    for (target, port) in seen {
+        match target {
+            Target::Address(address) if special(*address).is_some_and(|kind| kind.is_never()) => {
+                never.insert(target);
+            }
+            _ => ports.entry(target).or_default().push(Ports::one(*port)),
+        }
+    }
+    let mut rules: BTreeMap<Vec<(u16, u16)>, Vec<&Target>> = BTreeMap::new();
+    for (target, ports) in ports {
+        let runs = crate::judge::merged(ports).into_iter().map(|run| (run.first, run.last));
+        rules.entry(runs.collect()).or_default().push(target);
+    }
+    let mut text = String::new();
+    for target in never {
+        let _ = writeln!(text, "# {target} was tried; no rule can open it");
+    }
+    for (runs, mut targets) in rules {
+        targets.sort_by_key(|target| reading_order(target));
+        let rule = Rule {
+            verdict: airlock_protocol::policy::Verdict::Allow,
+            hosts: targets.iter().map(ToString::to_string).collect(),
+            ports: runs.into_iter().map(|(first, last)| Ports { first, last }).collect(),
+            tls: Tls::default(),
+            private: Vec::new(),
+            origin: airlock_protocol::policy::Origin::default(),
+        };
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&rule_text(&rule));
+    }
+    text
+}
+
+/// `[[rule]]` and its keys.
+pub(super) fn rule_text(rule: &Rule) -> String {
+    let mut text = "[[rule]]\n".to_string();
+    for line in keys(rule) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// The keys of a rule, one a line or more.
+fn keys(rule: &Rule) -> Vec<String> {
+    let hosts: Vec<String> = rule.hosts.iter().map(|host| quoted(&written(host))).collect();
+    let mut keys = vec![format!("{} = {}", verdict_word(rule.verdict), list(&hosts))];
+    let loopback = rule.hosts.iter().any(|host| host == crate::host::HOST_AIRLOCK);
+    if rule.ports != ports::usual() || loopback {
+        let ports: Vec<String> = rule.ports.iter().map(|run| ports::shown(*run)).collect();
+        keys.push(format!("ports = [{}]", ports.join(", ")));
+    }
+    if rule.tls == Tls::Opaque {
+        keys.push("tls = \"opaque\"".to_string());
+    }
+    if !rule.private.is_empty() {
+        let ranges: Vec<String> = rule.private.iter().map(|range| quoted(range)).collect();
+        keys.push(format!("private = [{}]", ranges.join(", ")));
+    }
+    keys
+}
+
+/// A host as a file names it: a name of one label with its dot, lest it be a group.
+fn written(host: &str) -> String {
+    match host.parse::<HostName>() {
+        Ok(name) if name.labels().count() == 1 => format!("{name}."),
+        _ => host.to_string(),
+    }
+}
+
+/// One value, a list on one line, or one value a line.
+fn list(values: &[String]) -> String {
+    match values {
+        [one] => one.clone(),
+        many if many.iter().map(|value| value.len() + 2).sum::<usize>() < WIDTH => {
+            format!("[{}]", many.join(", "))
+        }
+        many => format!("[\n    {},\n]", many.join(",\n    ")),
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = "\"".to_string();
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Names by their domains, so that hosts of one owner stand together; then addresses.
+fn reading_order(target: &Target) -> (Vec<String>, Option<std::net::IpAddr>) {
+    match target {
+        Target::Name(name) => (name.labels().rev().map(str::to_string).collect(), None),
+        Target::Address(address) => (vec!["~".to_string()], Some(*address)),
+    }
+}

@@ -1,0 +1,312 @@
+//! One connection that a program inside opened: where to, whether, dialled, relayed.
+//!
+//! The kernel has accepted it before anybody was asked, so a denial is a reset, and so is a host that cannot be reached.
+//! Nothing that the program says goes out before the decision, and none of its TLS before the [greeting](crate::sniff)
+//! was looked at:
+//!
+//! | port | when it is dialled |
+//! |---|---|
+//! | one of TLS ([`TLS_PORTS`]) | once the client's first message is whole and right; it has [`GREETING`] for that |
+//! | any other | at once, since there the server may speak first; the client's first message is held until it is judged |
+
+use crate::{
+    egress::{DialError, Dialled},
+    flows::{Ticket, What},
+    greeting::{Expected, Watch},
+    relay::{End, Ends, Look, Moved, Pool, Seen},
+    wall::Wall,
+};
+use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target};
+use airlock_linux::net::seat;
+use airlock_protocol::policy::{Tls, Verdict};
+use rustix::net::sockopt;
+use std::{
+    io,
+    os::fd::AsFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::Interest,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+
+/// How long a client may take for its first message where TLS is expected.
+pub const GREETING: Duration = Duration::from_secs(10);
+
+/// Ports at which TLS begins with the first byte, and the client speaks first: HTTPS, mail, LDAP, DNS, FTP, IRC, SIP, XMPP,
+/// MQTT, AMQP, Kubernetes and Docker.
+pub const TLS_PORTS: [u16; 20] = [
+    443, 465, 563, 636, 853, 989, 990, 993, 995, 2376, 3269, 5061, 5223, 5671, 6443, 6697, 8443, 8883, 9443,
+    10443,
+];
+
+/// After an accept that failed for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes connections of the sandbox until it is dropped, and everything that it has taken with it.
+pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
+    let mut flows = JoinSet::new();
+    loop {
+        let accepted = listener.accept().await;
+        while flows.try_join_next().is_some() {}
+        match accepted {
+            Ok((near, _)) => {
+                let wall = Rc::clone(&wall);
+                flows.spawn_local(async move { carry(&wall, near).await });
+            }
+            // Too many descriptors, or a connection that was reset before we came.
+            Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// One connection from beginning to end.
+async fn carry(wall: &Rc<Wall>, near: TcpStream) {
+    let Some((permit, mut ticket)) = admit(wall, &near).await else {
+        return reset(&near);
+    };
+    let (trace, begun) = (permit.trace(), Instant::now());
+    let private = permit.private().to_vec();
+    // Boxed, so that what is needed to get there is not kept while bytes are moved.
+    let reached = ticket.unless_revoked(Box::pin(reach(wall, &near, permit))).await;
+    let moved = Moved::default();
+    let mut address = None;
+    let status = match reached {
+        Some(Ok(reached)) => {
+            let Reached { dialled: Dialled { stream: far, address: dialled }, first, look } = reached;
+            address = Some(dialled);
+            keep_alive(&far);
+            if private.iter().any(|range| range.contains(dialled.ip())) {
+                ticket.leads_to(dialled.ip());
+            }
+            let mut ends = Ends { near, far };
+            let end = ticket.unless_revoked(ends.relay(&wall.pool, &moved, first, look)).await;
+            ended(wall, &trace, &ends, end)
+        }
+        Some(Err(status)) => {
+            reset(&near);
+            status
+        }
+        None => {
+            reset(&near);
+            "revoked"
+        }
+    };
+    let (sent, received) = (moved.sent.get(), moved.received.get());
+    wall.gate.finish(&Finished { trace: &trace, address, sent, received, lasted: begun.elapsed(), status });
+}
+
+/// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
+fn keep_alive(far: &TcpStream) {
+    // Where the kernel refuses, the flow lives as long as the program wants.
+    let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
+    let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));
+    let _ = sockopt::set_tcp_keepcnt(far, 4);
+    let _ = sockopt::set_socket_keepalive(far, true);
+}
+
+/// Asks whether the connection may be; a place among the flows if so.
+async fn admit(wall: &Wall, near: &TcpStream) -> Option<(Permit, Ticket)> {
+    let to = seat::original_destination(near.as_fd()).ok()?;
+    let target = wall.target(to.ip());
+    let crossing = Crossing::Connect { target: target.clone(), port: to.port() };
+    let ticket = wall.enter(&crossing)?;
+    let judge = wall.gate.judge();
+    let asked = judge.connect(&target, to.port()).verdict == Some(Verdict::Ask);
+    let permit = tokio::select! {
+        biased;
+        decided = wall.gate.ask(crossing) => decided.ok()?,
+        // The program gave up while a person was asked.
+        _ = near.ready(Interest::ERROR) => return None,
+    };
+    ticket.decided(What::Out { target, port: to.port(), asked });
+    if !Rc::ptr_eq(&judge, &wall.gate.judge()) {
+        // The rules changed while it was decided, and the flow was not among those judged anew.
+        wall.judge_anew();
+    }
+    Some((permit, ticket))
+}
+
+struct Reached {
+    dialled: Dialled,
+    /// What the client has said.
+    first: Vec<u8>,
+    /// Looks at what it says next.
+    look: Option<Look>,
+}
+
+/// Dials, after the greeting where TLS is expected. The status of the flow if it ends here.
+async fn reach(wall: &Rc<Wall>, near: &TcpStream, permit: Permit) -> Result<Reached, &'static str> {
+    let trace = permit.trace();
+    let mut first = Vec::new();
+    let mut look = None;
+    if permit.tls() == Tls::Checked {
+        let watch = Watch::new(expected(wall, &trace));
+        if TLS_PORTS.contains(&permit.port()) {
+            (first, look) = greet(wall, near, &trace, watch).await?;
+        } else {
+            look = Some(watch.into_look());
+        }
+    }
+    let dialled = tokio::select! {
+        biased;
+        dialled = wall.egress.dial(permit) => dialled,
+        _ = near.ready(Interest::ERROR) => return Err("reset"),
+    };
+    match dialled {
+        Ok(dialled) => Ok(Reached { dialled, first, look }),
+        Err(err) => Err(undialled(wall, &trace, &err)),
+    }
+}
+
+fn expected(wall: &Rc<Wall>, trace: &Trace) -> Expected {
+    let (of, port) = (Rc::clone(wall), trace.port());
+    let allows = move |name: &airlock_gate::host::HostName| {
+        of.gate.judge().connect(&Target::Name(name.clone()), port).verdict == Some(Verdict::Allow)
+    };
+    let (of, about) = (Rc::clone(wall), trace.clone());
+    let excuses =
+        move |why: &str| of.gate.policy().audit_only && of.gate.note_denial(&about, Reason::Sni, why).is_ok();
+    Expected { target: trace.target().clone(), allows: Box::new(allows), excuses: Box::new(excuses) }
+}
+
+/// The client's first message, once it is whole and right, and who looks at what follows.
+async fn greet(
+    wall: &Wall,
+    near: &TcpStream,
+    trace: &Trace,
+    mut watch: Watch,
+) -> Result<(Vec<u8>, Option<Look>), &'static str> {
+    let mut heard = Held { pool: &wall.pool, bytes: Vec::new() };
+    let why = match timeout(GREETING, hear(near, &mut heard, &mut watch)).await {
+        Ok(Ok(Next::Watched)) => return Ok((heard.take(), Some(watch.into_look()))),
+        Ok(Ok(Next::Unwatched)) => return Ok((heard.take(), None)),
+        Ok(Err(Unheard::Gone)) => return Err("reset"),
+        Ok(Err(Unheard::Silent)) => return Err("closed"),
+        Ok(Err(Unheard::Refused(why))) => why,
+        Err(_) => format!("no ClientHello came within {} s", GREETING.as_secs()),
+    };
+    match wall.gate.note_denial(trace, Reason::Sni, &why) {
+        Ok(()) => Ok((heard.take(), None)),
+        Err(_) => Err("sni"),
+    }
+}
+
+/// What becomes of what the client says after its first message.
+enum Next {
+    Watched,
+    Unwatched,
+}
+
+enum Unheard {
+    /// The client reset the connection.
+    Gone,
+    /// It ended it without a word.
+    Silent,
+    /// What it said may not pass.
+    Refused(String),
+}
+
+/// Reads until the watch has seen enough to let something pass.
+async fn hear(near: &TcpStream, heard: &mut Held<'_>, watch: &mut Watch) -> Result<Next, Unheard> {
+    loop {
+        near.readable().await.map_err(|_| Unheard::Gone)?;
+        let seen = heard.pool.with_buffer(|buffer| {
+            let read = near.try_read(buffer)?;
+            let piece = buffer.get(..read).unwrap_or_default();
+            heard.keep(piece);
+            Ok(if piece.is_empty() { None } else { Some(watch.look(piece)) })
+        });
+        match seen {
+            Err(err) if io::Error::kind(&err) == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Unheard::Gone),
+            Ok(None) if heard.bytes.is_empty() => return Err(Unheard::Silent),
+            Ok(None) => return Err(Unheard::Refused("it ends inside its ClientHello".to_owned())),
+            Ok(Some(Seen::Hold)) if heard.pool.is_full() => {
+                return Err(Unheard::Refused("too much waits to be looked at".to_owned()));
+            }
+            Ok(Some(Seen::Hold)) => {}
+            Ok(Some(Seen::Pass)) => return Ok(Next::Watched),
+            Ok(Some(Seen::Over)) => return Ok(Next::Unwatched),
+            Ok(Some(Seen::Refuse(why))) => return Err(Unheard::Refused(why)),
+        }
+    }
+}
+
+/// Bytes that count as waiting while they are held.
+struct Held<'a> {
+    pool: &'a Pool,
+    bytes: Vec<u8>,
+}
+
+impl Held<'_> {
+    fn keep(&mut self, piece: &[u8]) {
+        self.pool.hold(piece.len());
+        self.bytes.extend_from_slice(piece);
+    }
+
+    fn take(mut self) -> Vec<u8> {
+        self.pool.release(self.bytes.len());
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.pool.release(self.bytes.len());
+    }
+}
+
+/// The status of a flow whose host was not reached.
+fn undialled(wall: &Wall, trace: &Trace, err: &DialError) -> &'static str {
+    if err.is_denial() {
+        // An address is refused also where others are only audited.
+        let _ = wall.gate.note_denial(trace, Reason::Address, &err.to_string());
+    }
+    err.word()
+}
+
+/// The status of a flow that was relayed; `None` stands for one that was revoked.
+fn ended(wall: &Wall, trace: &Trace, ends: &Ends, end: Option<End>) -> &'static str {
+    match end {
+        Some(End::Closed) => "closed",
+        Some(End::Reset) => "reset",
+        Some(End::Refused(why)) => {
+            let _ = wall.gate.note_denial(trace, Reason::Sni, &why);
+            "sni"
+        }
+        None => {
+            ends.reset();
+            "revoked"
+        }
+    }
+}
+
+/// The program sees a reset when the socket is dropped.
+fn reset(near: &TcpStream) {
+    // A socket that is gone already needs no reset.
+    let _ = seat::reset_on_close(near.as_fd());
+}
+
+impl Wall {
+    /// A place among the flows, if there is one.
+    pub(crate) fn enter(&self, crossing: &Crossing) -> Option<Ticket> {
+        let ticket = self.flows.enter();
+        if ticket.is_none() {
+            self.gate.turn_away(crossing, &format!("{} connections are open already", self.flows.count()));
+        }
+        ticket
+    }
+
+    /// What a program means by an address. One that stands for no name stands for itself, and no rule can be about it.
+    pub(crate) fn target(&self, address: std::net::IpAddr) -> Target {
+        match self.names.borrow().name(address) {
+            Some(name) => Target::Name(name.clone()),
+            None => Target::Address(address.to_canonical()),
+        }
+    }
+}

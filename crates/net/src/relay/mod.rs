@@ -1,0 +1,132 @@
+//! Bytes between the two ends of one flow, both ways, until both have ended.
+//!
+//! | what one end does | what the other sees |
+//! |---|---|
+//! | ends its direction | that direction ends; the other lives on |
+//! | resets | a reset |
+//! | does not read | it can soon not write |
+//!
+//! Short exchanges are read and written through one buffer that all flows share, so a flow that has nothing under way
+//! holds none. A direction that moves a megabyte in long pieces goes on through a pipe of the [`Pool`] without its bytes
+//! coming to us ([`splice(2)`](https://man7.org/linux/man-pages/man2/splice.2.html)), until the pieces get short again.
+
+mod direction;
+mod pipe;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+pub use pool::Pool;
+
+use direction::{Broken, Direction};
+use std::{cell::Cell, future::poll_fn, task::Poll};
+use tokio::{io::Interest, net::TcpStream};
+
+/// Looks at what the near end says before it goes on, until it has seen enough.
+pub type Look = Box<dyn FnMut(&[u8]) -> Seen>;
+
+/// What became of bytes that were looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// They wait with those before them.
+    Hold,
+    /// They may go; show the next ones too.
+    Pass,
+    /// They may go; nothing more need be shown.
+    Over,
+    /// They may not; the flow ends.
+    Refuse(String),
+}
+
+/// How a flow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Both ends ended it.
+    Closed,
+    /// One of them reset it, or could not be reached any more; so is the other.
+    Reset,
+    /// What the near end said was refused.
+    Refused(String),
+}
+
+/// Bytes that arrived at the other end.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// From the near end to the far end.
+    pub sent: Cell<u64>,
+    /// From the far end to the near end.
+    pub received: Cell<u64>,
+}
+
+/// The two ends of a flow.
+#[derive(Debug)]
+pub struct Ends {
+    /// Who opened it.
+    pub near: TcpStream,
+    /// Whom it was opened to.
+    pub far: TcpStream,
+}
+
+impl Ends {
+    /// Moves bytes until both directions have ended. `first` came from the near end and goes ahead; `look` is shown what
+    /// comes after it. Dropped before the end, the sockets are as they were.
+    ///
+    /// After any other end than [`End::Closed`] both sockets are reset when they are dropped.
+    pub async fn relay(&mut self, pool: &Pool, moved: &Moved, first: Vec<u8>, look: Option<Look>) -> End {
+        let up = Direction::new(pool, &moved.sent, first, look);
+        let down = Direction::new(pool, &moved.received, Vec::new(), None);
+        let end = match self.run(up, down).await {
+            Ok(()) => return End::Closed,
+            Err(Broken::Lost) => End::Reset,
+            Err(Broken::Refused(why)) => End::Refused(why),
+        };
+        self.reset();
+        end
+    }
+
+    /// Both ends see a reset once the sockets are dropped.
+    pub fn reset(&self) {
+        // A socket that is gone already needs no reset.
+        let _ = self.near.set_zero_linger();
+        let _ = self.far.set_zero_linger();
+    }
+
+    async fn run(&mut self, mut up: Direction<'_>, mut down: Direction<'_>) -> Result<(), Broken> {
+        let (mut near_read, mut near_write) = self.near.split();
+        let (mut far_read, mut far_write) = self.far.split();
+        let first = poll_fn(|cx| {
+            if let Poll::Ready(ended) = up.poll(cx, &mut near_read, &mut far_write) {
+                return Poll::Ready(ended.map(|()| Half::Up));
+            }
+            down.poll(cx, &mut far_read, &mut near_write).map_ok(|()| Half::Down)
+        });
+        // An end that has said all it will can still reset, and the direction that is left would not notice.
+        match first.await? {
+            Half::Up => {
+                let rest = poll_fn(|cx| down.poll(cx, &mut far_read, &mut near_write));
+                unless_lost(near_read.as_ref(), rest).await
+            }
+            Half::Down => {
+                let rest = poll_fn(|cx| up.poll(cx, &mut near_read, &mut far_write));
+                unless_lost(far_read.as_ref(), rest).await
+            }
+        }
+    }
+}
+
+enum Half {
+    Up,
+    Down,
+}
+
+/// Waits for `rest`, or for `silent` to be reset.
+async fn unless_lost(
+    silent: &TcpStream,
+    rest: impl Future<Output = Result<(), Broken>>,
+) -> Result<(), Broken> {
+    tokio::select! {
+        biased;
+        ended = rest => ended,
+        _ = silent.ready(Interest::ERROR) => Err(Broken::Lost),
+    }
+}

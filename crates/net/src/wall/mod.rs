@@ -1,0 +1,195 @@
+//! Everything of one sandbox's network, put together: the kernel's rules, the name server, the listeners, the flows.
+//!
+//! The kernel lets a destination reach the listener only if a rule could match it. The set of those follows the rules of
+//! the [`Gate`] and the names that were handed out; the decision itself is always the gate's.
+
+use crate::{
+    accept,
+    egress::Egress,
+    flows::Flows,
+    names::{Bounds, Names},
+    relay::Pool,
+    resolver::{self, Itself, Opener, Resolver},
+};
+use airlock_gate::{Gate, host::HostName, judge::Judge};
+use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Protocol, Refusals, Rules, Seat};
+use airlock_protocol::policy::Ports;
+use rustix::process::{Resource, getrlimit};
+use std::{
+    cell::RefCell,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    rc::Rc,
+    time::Duration,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::TcpListener,
+    sync::watch,
+    task::JoinSet,
+};
+
+/// Between two attempts to tell the kernel what is open.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// The keeper's side of one sandbox's network.
+pub struct Wall {
+    pub(crate) gate: Rc<Gate>,
+    pub(crate) names: Rc<RefCell<Names>>,
+    pub(crate) egress: Egress,
+    pub(crate) pool: Pool,
+    pub(crate) flows: Rc<Flows>,
+    rules: RefCell<Rules>,
+}
+
+/// Starts everything on `tasks`, of the thread that owns `gate`: the wall stands while they run. `hostname` is what the
+/// sandbox calls itself.
+pub fn raise(
+    seat: Seat,
+    gate: Rc<Gate>,
+    egress: Egress,
+    hostname: &str,
+    tasks: &mut JoinSet<()>,
+) -> io::Result<Rc<Wall>> {
+    let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
+    let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
+    let changes = gate.generation();
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let wall = Rc::new(Wall {
+        gate,
+        names: Rc::new(RefCell::new(Names::new(Bounds::default()))),
+        egress,
+        pool: Pool::new(),
+        flows: Rc::new(Flows::new(descriptors)),
+        rules: RefCell::new(Rules::new(rules)),
+    });
+    wall.open_what_rules_could_match()?;
+    let opener: Rc<dyn Opener> = Rc::<Wall>::clone(&wall);
+    let resolver = Rc::new(Resolver::new(Rc::clone(&wall.gate), Rc::clone(&wall.names), opener, itself));
+    let listeners = tcp.into_iter().map(listener).collect::<io::Result<Vec<_>>>()?;
+    let refusals = watched(Refusals::new(refusals))?;
+    resolver::serve(dns_udp, dns_tcp, &resolver, tasks)?;
+    for listener in listeners {
+        tasks.spawn_local(accept::serve(Rc::clone(&wall), listener));
+    }
+    tasks.spawn_local(hear_refusals(Rc::clone(&wall), refusals));
+    tasks.spawn_local(follow_rules(Rc::clone(&wall), changes));
+    Ok(wall)
+}
+
+impl Wall {
+    /// How many flows live now.
+    pub fn flows(&self) -> usize {
+        self.flows.count()
+    }
+
+    fn open_what_rules_could_match(&self) -> io::Result<()> {
+        let wanted = match self.gate.policy().audit_only {
+            true => everything(),
+            false => openings(&self.gate.judge(), &self.names.borrow()),
+        };
+        self.rules.borrow_mut().replace(&wanted)
+    }
+
+    /// Ends the flows that the rules of now do not allow.
+    pub(crate) fn judge_anew(&self) {
+        if !self.gate.policy().audit_only {
+            self.flows.judge_anew(&self.gate.judge());
+        }
+    }
+}
+
+impl Opener for Wall {
+    fn open(&self, _name: &HostName, address: Ipv4Addr, ports: &[Ports]) -> io::Result<()> {
+        let wanted: Vec<Opening> = ports.iter().map(|ports| opening(address.into(), 32, *ports)).collect();
+        self.rules.borrow_mut().open(&wanted)
+    }
+}
+
+/// What `judge` could match: names by the addresses that stand for them, and addresses that rules name.
+fn openings(judge: &Judge, names: &Names) -> Vec<Opening> {
+    let named = names.iter().flat_map(|(name, address)| {
+        let ports = judge.could_match(name);
+        ports.into_iter().map(move |ports| opening(address.into(), 32, ports))
+    });
+    let literal = judge.literal_openings();
+    let literal = literal.iter().map(|(range, ports)| opening(range.network(), range.prefix(), *ports));
+    named.chain(literal).collect()
+}
+
+/// Where nothing is denied, everything has to be seen.
+fn everything() -> Vec<Opening> {
+    vec![
+        opening(Ipv4Addr::UNSPECIFIED.into(), 0, Ports::ALL),
+        opening(Ipv6Addr::UNSPECIFIED.into(), 0, Ports::ALL),
+    ]
+}
+
+fn opening(address: IpAddr, prefix: u8, ports: Ports) -> Opening {
+    Opening { address, prefix, first: ports.first, last: ports.last }
+}
+
+/// Keeps the kernel's set and the flows as the rules are.
+async fn follow_rules(wall: Rc<Wall>, mut changes: watch::Receiver<u64>) {
+    while changes.changed().await.is_ok() {
+        wall.judge_anew();
+        // The gate decides by the new rules already. Until the kernel knows them, a name may be refused that is allowed.
+        while wall.open_what_rules_could_match().is_err() {
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+/// Records what the kernel refused.
+async fn hear_refusals(wall: Rc<Wall>, mut refusals: AsyncFd<Told>) {
+    loop {
+        let Ok(mut ready) = refusals.readable_mut().await else { return };
+        match ready.get_inner_mut().0.next() {
+            Ok(Some(refused)) => {
+                let target = wall.target(refused.destination.ip());
+                wall.gate.refused(&target, refused.destination.port(), word(refused.protocol));
+            }
+            Ok(None) => ready.clear_ready(),
+            // The kernel had more to tell than the socket holds; the rest was refused too.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Icmp => "icmp",
+        Protocol::Other => "other",
+    }
+}
+
+/// The kernel's refusals, for the runtime to watch.
+struct Told(Refusals);
+
+#[expect(
+    deprecated,
+    reason = "the danger is a type whose descriptor changes under the runtime; that of refusals does not"
+)]
+fn watched(refusals: Refusals) -> io::Result<AsyncFd<Told>> {
+    AsyncFd::with_interest(Told(refusals), Interest::READABLE)
+}
+
+impl AsRawFd for Told {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// What is accepted there sends at once what it is given: accepted sockets are as their listener is.
+pub(crate) fn listener(socket: OwnedFd) -> io::Result<TcpListener> {
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+"""Servers from packages: sshd, PostgreSQL, and the far ends of tunnels. They end with this process's PID namespace."""
+
+import asyncio
+import pathlib
+import shutil
+
+import places
+
+
+async def run(*words, **options):
+    process = await asyncio.create_subprocess_exec(*words, **options)
+    if await process.wait() != 0:
+        raise RuntimeError(f"{words} failed")
+
+
+async def listening(address, port):
+    """Until a server answers: nobody announces it."""
+    for _ in range(3000):
+        try:
+            _, writer = await asyncio.open_connection(address, port)
+            return writer.close()
+        except OSError:
+            await asyncio.sleep(0.02)
+    raise RuntimeError(f"nothing listens on {address} {port}")
+
+
+async def repository(folder):
+    """`/git/hello.git`: one commit, pushes taken."""
+    bare, work = folder / "git" / "hello.git", folder / "work"
+    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+    who = ["-c", "user.name=virtual", "-c", "user.email=virtual@web.test"]
+    await run("git", "init", "-q", "-b", "main", str(work), **quiet)
+    (work / "README").write_text("hello from git\n")
+    await run("git", "-C", str(work), "add", ".", **quiet)
+    await run("git", "-C", str(work), *who, "commit", "-q", "-m", "first", **quiet)
+    await run("git", "clone", "-q", "--bare", str(work), str(bare), **quiet)
+    await run("git", "-C", str(bare), "config", "http.receivepack", "true")
+
+
+async def ssh(folder, user):
+    """Takes the key `ssh_client` and runs nothing but one command of its own."""
+    for name in ("ssh_host", "ssh_client"):
+        await run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
+    (folder / "ssh_client").chmod(0o644)  # every test user copies it
+    config = folder / "sshd_config"
+    config.write_text(f"""
+ListenAddress {places.SSH}:22
+HostKey {folder}/ssh_host
+AuthorizedKeysFile {folder}/ssh_client.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PidFile none
+AllowUsers {user}
+ForceCommand cat; echo hello from ssh
+""")
+    shutil.chown(folder / "ssh_host", user)
+    (folder / "known_hosts").write_text("ssh.test " + (folder / "ssh_host.pub").read_text())
+    with (folder / "sshd.log").open("wb") as said:
+        await asyncio.create_subprocess_exec(
+            "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "/usr/sbin/sshd", "-D", "-e", "-f", str(config), stderr=said)
+    await listening(places.SSH, 22)
+
+
+async def database(folder):
+    """A cluster of its own, everybody trusted, TLS offered."""
+    programs = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    place = folder / "postgres"
+    place.mkdir()
+    shutil.chown(place, "postgres", "postgres")
+    as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
+    await run(*as_postgres, str(programs / "initdb"), "-D", str(place / "data"), "-A", "trust", "--no-sync", "--no-locale",
+              stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, cwd=place)
+    for name in ("leaf.pem", "leaf.key"):
+        shutil.copy(folder / name, place / name)
+        shutil.chown(place / name, "postgres", "postgres")
+        (place / name).chmod(0o600)
+    with (place / "data" / "pg_hba.conf").open("a") as rules:
+        rules.write("host all all 0.0.0.0/0 trust\n")
+    settings = {
+        "listen_addresses": places.DATABASE, "unix_socket_directories": "", "fsync": "off", "shared_buffers": "16MB", "ssl": "on",
+        "ssl_cert_file": str(place / "leaf.pem"), "ssl_key_file": str(place / "leaf.key"), "logging_collector": "off",
+    }
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    with (folder / "postgres.log").open("wb") as said:
+        await asyncio.create_subprocess_exec(
+            *as_postgres, str(programs / "postgres"), "-D", str(place / "data"), *words, stdout=said, stderr=said, cwd=place)
+    await listening(places.DATABASE, 5432)
+
+
+async def tunnels(folder):
+    """dns2tcp behind the name server, to reach the server that gives everything back; ptunnel for ICMP."""
+    config = folder / "dns2tcpd.conf"
+    config.write_text(f"listen = {places.TUNNEL}\nport = 53\nuser = nobody\nchroot = {folder}/empty\ndomain = tunnel.test\n"
+                      f"resources = echo:{places.HOSTILE}:7000\n")
+    (folder / "empty").mkdir()
+    null = asyncio.subprocess.DEVNULL
+    await asyncio.create_subprocess_exec("dns2tcpd", "-F", "-f", str(config), stdout=null, stderr=null)
+    await asyncio.create_subprocess_exec("ptunnel", stdout=null, stderr=null)

@@ -1,0 +1,182 @@
+"""HTTP/1.1, plain and in TLS, with git over it, and a CONNECT proxy of a company."""
+
+import asyncio
+import json
+import os
+import ssl
+
+import log
+import places
+
+SANS = ["DNS:test"] + [
+    f"DNS:{name}" for zone in ("web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile")
+    for name in (f"{zone}.test", f"*.{zone}.test")
+] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
+
+
+async def certificates(folder):
+    """A CA of our own and one leaf for all names."""
+    async def openssl(*words):
+        made = await asyncio.create_subprocess_exec("openssl", *words, cwd=folder, stderr=asyncio.subprocess.DEVNULL)
+        assert await made.wait() == 0, words
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
+    await openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=virtual internet",
+                  "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    await openssl("req", "-x509", *key, "-keyout", "leaf.key", "-out", "leaf.pem", "-subj", "/CN=leaf", "-CA", "ca.pem",
+                  "-CAkey", "ca.key", "-addext", "subjectAltName=" + ",".join(SANS), "-addext", "basicConstraints=CA:FALSE",
+                  "-addext", "authorityKeyIdentifier=keyid")
+
+
+def context(folder):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(folder / "leaf.pem", folder / "leaf.key")
+    made.set_alpn_protocols(["http/1.1"])
+    made.sni_callback = lambda session, name, _: setattr(session, "shown", name)
+    return made
+
+
+class Web:
+    def __init__(self, folder):
+        self.folder = folder
+
+    async def serve(self):
+        secure = context(self.folder)
+        everywhere = [places.WEB_V4, places.WEB_V6, places.SHARED, places.GIT, *places.PRIVATE, *places.NEVER]
+        for address in everywhere:
+            await asyncio.start_server(self.connection, address, 80)
+            await asyncio.start_server(self.connection, address, 443, ssl=secure)
+        for address in (places.WEB_V4, places.WEB_V6):
+            await asyncio.start_server(self.connection, address, 8080)
+            await asyncio.start_server(self.connection, address, 8443, ssl=secure)
+        await asyncio.start_server(self.proxy, places.PROXY, 3128)
+
+    async def connection(self, reader, writer):
+        session = writer.get_extra_info("ssl_object")
+        shown = getattr(session, "shown", None) if session else None
+        log.hit("connection", writer, sni=shown)
+        try:
+            while request := await head(reader):
+                if not await self.request(request, shown, reader, writer):
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError, ValueError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+
+    async def request(self, request, shown, reader, writer):
+        method, path, headers = request
+        log.hit("request", writer, sni=shown, host=headers.get("host"), path=path, method=method)
+        length = int(headers.get("content-length", 0))
+        if path.startswith("/git/"):
+            body = await reader.readexactly(length) if length else await chunks(headers, reader)
+            return await self.git(method, path, headers, body, writer)
+        if path.startswith("/hook"):
+            body = await reader.readexactly(length) if length else await chunks(headers, reader)
+            log.hit("hook", writer, path=path, headers=headers, body=body.decode())
+            answer = b'{"verdict": "approved", "scope": "sandbox"}' if "/approve/" in path else b""
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            return True
+        received = 0
+        while received < length:
+            data = await reader.read(min(1 << 16, length - received))
+            if not data:
+                return False
+            received += len(data)
+        if path.startswith("/bytes/"):
+            return await self.send(int(path.split("/")[2]), writer)
+        if path.startswith("/ticks"):
+            return await self.ticks(writer)
+        if path.startswith("/sink"):
+            body = str(received).encode()
+        elif path.startswith("/who"):
+            peer = writer.get_extra_info("peername")[0]
+            body = json.dumps({"peer": peer, "host": headers.get("host"), "sni": shown}).encode()
+        else:
+            own = writer.get_extra_info("sockname")[0]
+            body = f"hello from {own}\n".encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        return headers.get("connection", "").lower() != "close"
+
+    async def send(self, size, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        block = bytes(range(256)) * 1024
+        while size:
+            part = block[:size]
+            writer.write(part)
+            await writer.drain()
+            size -= len(part)
+        return True
+
+    async def ticks(self, writer):
+        """A response that never ends."""
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        while True:
+            writer.write(b"tick\n")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    async def git(self, method, path, headers, body, writer):
+        path, _, query = path.removeprefix("/git").partition("?")
+        env = {
+            "GIT_PROJECT_ROOT": str(self.folder / "git"), "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
+            "REQUEST_METHOD": method, "CONTENT_TYPE": headers.get("content-type", ""), "CONTENT_LENGTH": str(len(body)),
+            "REMOTE_USER": "nobody", "REMOTE_ADDR": "127.0.0.1", "PATH": os.environ["PATH"], "HOME": str(self.folder),
+            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+            "GIT_PROTOCOL": headers.get("git-protocol", ""), "HTTP_CONTENT_ENCODING": headers.get("content-encoding", ""),
+        }
+        pipe = asyncio.subprocess.PIPE
+        backend = await asyncio.create_subprocess_exec("git", "http-backend", env=env, stdin=pipe, stdout=pipe)
+        out, _ = await backend.communicate(body)
+        fields, _, content = out.partition(b"\r\n\r\n")
+        status = next((f[8:] for f in fields.split(b"\r\n") if f.startswith(b"Status: ")), b"200 OK")
+        writer.write(b"HTTP/1.1 %s\r\n%s\r\nContent-Length: %d\r\n\r\n" % (status, fields, len(content)) + content)
+        await writer.drain()
+        return True
+
+    async def proxy(self, reader, writer):
+        request = await head(reader)
+        if not request or request[0] != "CONNECT":
+            return writer.close()
+        log.hit("proxy", writer, target=request[1])
+        name, _, port = request[1].rpartition(":")
+        address = {"git.test": places.GIT}.get(name.strip("[]"), places.WEB_V4)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(address, int(port))
+        except OSError:
+            writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+            return writer.close()
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pour(reader, far_writer), pour(far_reader, writer))
+
+
+async def pour(reader, writer):
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+    except (ConnectionError, OSError):
+        writer.close()
+
+
+async def head(reader):
+    line = (await reader.readline()).decode("latin-1").split()
+    if len(line) < 3:
+        return None
+    headers = {}
+    while field := (await reader.readline()).decode("latin-1").strip():
+        name, _, value = field.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return line[0], line[1], headers
+
+
+async def chunks(headers, reader):
+    body = b""
+    if headers.get("transfer-encoding") == "chunked":
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+    return body

@@ -1,0 +1,238 @@
+//! The ledger: what it holds, that changes are noticed, and what happens when it cannot be written or its keeper dies.
+
+use crate::net::{Net, net};
+use airlock_tests::{Who, World, eventually, not_applicable, who};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::{fs, path::PathBuf, process::Command};
+
+#[test]
+fn every_decision_and_every_flow_is_recorded_in_order() {
+    let Some(net) = net() else { return };
+    let (name, other) = (net.internet.name("web"), net.internet.name("v4"));
+    let sandbox = net.waiting(&["--allow", &name]);
+    let probe = format!(r#"say(reach("{name}"), reach("{other}"), reach("93.184.216.34", 81))"#);
+
+    assert_eq!(net.inside_running(&sandbox, &probe), "done noname ECONNREFUSED\n");
+
+    let records = eventually("all records", || {
+        let records = net.ledger(&sandbox);
+        let has_flow = records.iter().any(|record| record["kind"] == "flow");
+        let has_refusal = records.iter().any(|record| record["crossing"]["host"] == "93.184.216.34");
+        (has_flow && has_refusal).then_some(records)
+    });
+    let numbers: Vec<u64> = records.iter().filter_map(|record| record["seq"].as_u64()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    let decided = |crossing: &str, host: &str| {
+        let wanted = |record: &&Value| {
+            record["crossing"]["crossing"] == crossing && record["crossing"]["host"] == host
+        };
+        records.iter().find(wanted).unwrap_or_else(|| panic!("no {crossing} {host}: {records:?}")).clone()
+    };
+    assert_eq!(decided("connect", &name)["verdict"], "allow");
+    assert!(decided("connect", &name)["rule"].as_str().unwrap().contains("--allow"), "{records:?}");
+    assert_eq!(decided("resolve", &other)["verdict"], "deny");
+    assert_eq!(decided("resolve", &other)["reason"], "no_rule");
+    assert_eq!(decided("connect", "93.184.216.34")["verdict"], "deny");
+    let flow = records.iter().find(|record| record["kind"] == "flow").unwrap();
+    assert_eq!(flow["flow"], decided("connect", &name)["flow"]);
+    assert!(flow["sent"].as_u64() > Some(20) && flow["received"].as_u64() > Some(20), "{flow}");
+    assert!(
+        flow["address"]
+            .as_str()
+            .is_some_and(|a| a.contains("93.184.216.34") || a.contains("2600:9000:5::34"))
+    );
+}
+
+#[test]
+fn denials_alone_and_as_a_table_are_shown() {
+    let Some(net) = net() else { return };
+    let (name, other) = (net.internet.name("web"), net.internet.name("v4"));
+    let sandbox = net.waiting(&["--allow", &name]);
+    net.inside_running(&sandbox, &format!(r#"say(reach("{name}"), reach("{other}"))"#));
+
+    let denied = net.world.airlock(["ledger", &sandbox, "--denied"]).run().succeeded();
+
+    assert!(denied.contains(&other) && !denied.contains(&name), "{denied}");
+}
+
+#[test]
+fn a_follower_sees_records_as_they_come() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = net.waiting(&["--allow", &name]);
+    let following = net.world.airlock(["ledger", &sandbox, "-f", "--json"]).start();
+
+    net.inside_running(&sandbox, &format!(r#"reach("{name}")"#));
+
+    following.wait_for(&name);
+}
+
+#[test]
+fn a_foreground_run_ends_with_one_line_about_what_it_was_denied() {
+    let Some(net) = net() else { return };
+    let (one, two) = (net.internet.name("web"), net.internet.name("v4"));
+    let script = format!("curl -s http://{one}; curl -s http://{two}; exit 0");
+
+    let mut terminal = net.world.on_terminal(["run", "--", "sh", "-c", &script]);
+
+    assert_eq!(terminal.wait(), 0);
+    let screen = terminal.screen();
+    let lines: Vec<&str> = screen.lines().filter(|line| line.contains("denied")).collect();
+    assert_eq!(lines.len(), 1, "{screen}");
+    assert!(
+        lines[0].contains("airlock: denied 2") && lines[0].contains("airlock ledger --denied"),
+        "{screen}"
+    );
+    assert!(lines[0].contains(&one) || lines[0].contains(&two), "{screen}");
+}
+
+#[test]
+fn a_changed_dropped_or_added_record_is_noticed() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = recorded(&net, &name);
+    let verify = || net.world.airlock(["ledger", "verify", &sandbox]).run();
+    let file = ledger_file(&net.world, &sandbox);
+    let whole = fs::read_to_string(&file).unwrap();
+    assert_eq!(verify().code, 0, "{}", verify());
+    let lines: Vec<&str> = whole.lines().collect();
+    assert!(lines.len() >= 4, "{whole}");
+
+    let damages = [
+        whole.replacen(&name, &name.replace('x', "y"), 1),
+        whole.replacen("\"allow\"", "\"deny\"", 1),
+        [&lines[..1], &lines[2..]].concat().join("\n") + "\n",
+        [&lines[..2], &lines[1..]].concat().join("\n") + "\n",
+        [&lines[1..2], &lines[..1], &lines[2..]].concat().join("\n") + "\n",
+        format!("{}x\n", whole.trim_end()),
+    ];
+    for (number, damaged) in damages.iter().enumerate() {
+        assert_ne!(damaged, &whole, "damage {number} is none");
+        fs::write(&file, damaged).unwrap();
+        let said = verify();
+        assert!(said.code == 1, "damage {number}: {said}");
+    }
+    fs::write(&file, &whole).unwrap();
+    assert_eq!(verify().code, 0);
+}
+
+#[test]
+fn a_killed_keeper_leaves_a_ledger_that_verifies_and_holds_what_happened() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = net.waiting(&["--allow", &name]);
+    let probe = format!(r#"say([reach("{name}") for _ in range(20)].count("done"))"#);
+    assert_eq!(net.inside_running(&sandbox, &probe), "20\n");
+    let keeper = net.world.state(&sandbox)["keeper_pid"].as_u64().and_then(|pid| i32::try_from(pid).ok());
+
+    kill_process(Pid::from_raw(keeper.unwrap()).unwrap(), Signal::KILL).expect("the keeper runs");
+
+    eventually("the keeper's death to be seen", || {
+        (net.world.state(&sandbox)["status"] != "running").then_some(())
+    });
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+    let connects = net.ledger(&sandbox);
+    let connects =
+        connects.iter().filter(|r| r["crossing"]["crossing"] == "connect" && r["verdict"] == "allow");
+    assert_eq!(connects.count(), 20);
+}
+
+#[test]
+fn a_ledger_that_cannot_be_written_closes_the_wall() {
+    let Some(net) = net() else { return };
+    if who() != Who::Root {
+        return not_applicable("only root mounts a file system that is full");
+    }
+    let name = net.internet.name("web");
+    // A world on a small disk of its own.
+    let place = net.world.aside("small");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&place).status();
+    assert!(mounted.expect("mount runs").success());
+    let _unmount = Unmount(place.clone());
+    let world = World::within(&place);
+    let sandbox = world.detached(["--allow", &name], "exec sleep 100000");
+    let probe = crate::net::whole(&format!(r#"say(reach("{name}"))"#));
+    let reach = || world.airlock(["exec", &sandbox, "python3", "-c", &probe]).run().succeeded();
+    assert_eq!(reach(), "done\n");
+
+    let filler = place.join("filler");
+    let _full =
+        Command::new("dd").args(["if=/dev/zero", "bs=4k"]).arg(format!("of={}", filler.display())).output();
+    let full = reach();
+    let reached = net.internet.hits(&name).len();
+    fs::remove_file(&filler).unwrap();
+
+    assert_ne!(full, "done\n");
+    assert!(full.contains("ECONNRESET") || full.contains("again") || full.contains("noname"), "{full}");
+    assert!(reached <= 2, "something crossed unrecorded");
+    eventually("the wall to open again", || (reach() == "done\n").then_some(()));
+    world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+    world.clear();
+}
+
+#[test]
+fn a_flood_of_denials_rotates_the_ledger_and_the_chain_holds() {
+    let Some(net) = net() else { return };
+    let sandbox = net.waiting(&[]);
+    let folder = ledger_file(&net.world, &sandbox).parent().unwrap().to_owned();
+    let files = || {
+        let entries = fs::read_dir(&folder).unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("ledger")).count()
+    };
+
+    // Answers are waited for: a question that is lost in a queue is on no record.
+    let probe = r#"
+tail = [b"x" * 60] * 3 + [b"evil", b"test"]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(20)
+    s.connect((nameserver(), 53))
+    for first in range(0, 32000, 32):
+        for n in range(first, first + 32):
+            s.send(asked([b"n%d" % n] + tail))
+        for n in range(first, first + 32):
+            s.recv(65535)
+say("asked")
+"#;
+    assert_eq!(net.inside_running(&sandbox, probe), "asked\n");
+
+    assert!(files() > 1, "{} files", files());
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+}
+
+#[test]
+fn an_export_is_one_event_a_line() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = recorded(&net, &name);
+
+    let text = net.world.airlock(["ledger", "export", &sandbox, "--format", "ocsf"]).run().succeeded();
+
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().all(|event| event["class_uid"].is_u64() && event["time"].is_u64()), "{text}");
+    assert!(text.contains(&name), "{text}");
+}
+
+/// A sandbox with some records.
+fn recorded(net: &Net, name: &str) -> String {
+    let sandbox = net.waiting(&["--allow", name]);
+    let probe = format!(r#"say(reach("{name}"), reach("{name}"), reach("evil.{name}"))"#);
+    assert_eq!(net.inside_running(&sandbox, &probe), "done done noname\n");
+    eventually("the ends of the flows", || {
+        (net.ledger(&sandbox).iter().filter(|record| record["kind"] == "flow").count() == 2).then_some(())
+    });
+    sandbox
+}
+
+fn ledger_file(world: &World, sandbox: &str) -> PathBuf {
+    world.home().join("sandboxes").join(sandbox).join("ledger.jsonl")
+}
+
+/// Unmounts when dropped.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}

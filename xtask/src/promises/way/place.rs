@@ -1,0 +1,121 @@
+//! Where the way out is measured: a network namespace for whoever is compared, a second one behind it for the server,
+//! and nothing that leads out of the two.
+
+use super::super::contender::{output, try_out};
+use crate::system::{Scratch, program};
+use anyhow::{Context as _, Result};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// The server's address: of the public internet, as the gate refuses private ones.
+pub(crate) const SERVER: &str = "93.184.216.34";
+/// The server's name.
+pub(crate) const NAME: &str = "way.example.com";
+/// The server's port.
+pub(crate) const PORT: u16 = 8080;
+
+/// Two namespaces and a server.
+pub(crate) struct Place {
+    near: String,
+    far: String,
+    hosts: PathBuf,
+    /// This program, where every user and sandbox can run it.
+    pub(crate) tool: PathBuf,
+    server: Option<Child>,
+}
+
+impl Place {
+    /// Makes the namespaces and starts the server.
+    pub(crate) fn new(scratch: &Scratch) -> Result<Place> {
+        let own = std::process::id();
+        let hosts = scratch.path().join("hosts");
+        fs::write(&hosts, format!("127.0.0.1 localhost\n{SERVER} {NAME}\n"))?;
+        let tool = scratch.program(&std::env::current_exe()?, "way")?;
+        let (near, far) = (format!("airlock-near-{own}"), format!("airlock-far-{own}"));
+        let mut place = Place { near, far, hosts, tool, server: None };
+        place.wire()?;
+        place.server = Some(place.serve()?);
+        Ok(place)
+    }
+
+    fn wire(&self) -> Result<()> {
+        let (near, far) = (self.near.as_str(), self.far.as_str());
+        let steps: [&[&str]; 14] = [
+            &["netns", "add", near],
+            &["netns", "add", far],
+            &["-n", near, "link", "add", "out0", "type", "veth", "peer", "name", "in0", "netns", far],
+            &["-n", near, "link", "set", "lo", "up"],
+            &["-n", far, "link", "set", "lo", "up"],
+            &["-n", near, "addr", "add", "93.184.217.2/24", "dev", "out0"],
+            &["-n", far, "addr", "add", "93.184.217.1/24", "dev", "in0"],
+            &["-n", far, "addr", "add", "93.184.216.34/32", "dev", "in0"],
+            &["-n", near, "link", "set", "out0", "up"],
+            &["-n", far, "link", "set", "in0", "up"],
+            &["-n", near, "route", "add", "default", "via", "93.184.217.1"],
+            &["netns", "exec", near, "sysctl", "-q", "net.ipv4.tcp_congestion_control=reno"],
+            &["netns", "exec", far, "sysctl", "-q", "net.ipv4.tcp_congestion_control=reno"],
+            &["netns", "exec", near, "sysctl", "-q", "net.ipv4.ip_local_port_range=10000 60000"],
+        ];
+        let ip = program("ip").context("there is no ip (apt-get install iproute2)")?;
+        steps.iter().try_for_each(|step| try_out(Command::new(&ip).args(*step)))
+    }
+
+    fn serve(&self) -> Result<Child> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.far]).arg(&self.tool).args(["way-server", &self.server()]);
+        let mut server = command.stdout(Stdio::piped()).spawn().context("could not start the server")?;
+        let stdout = server.stdout.take().context("the server has no output")?;
+        BufReader::new(stdout).read_line(&mut String::new())?;
+        Ok(server)
+    }
+
+    /// Address and port of the server.
+    pub(crate) fn server(&self) -> String {
+        format!("{SERVER}:{PORT}")
+    }
+
+    /// A command on the near side, where the server's name is known.
+    pub(crate) fn near(&self, inner: &Command) -> Command {
+        let script = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.near, "sh", "-c", script, "sh"]).arg(&self.hosts);
+        command.arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        if let Some(directory) = inner.get_current_dir() {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// What the client said, run on the near side by `inner`.
+    pub(crate) fn ask(&self, inner: &Command) -> Result<String> {
+        output(&mut self.near(inner))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        for name in [&self.near, &self.far] {
+            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// A copy of the client next to whatever is shown inside.
+pub(crate) fn copy_into(tool: &Path, folder: &Path) -> Result<PathBuf> {
+    let there = folder.join("way");
+    fs::copy(tool, &there).with_context(|| format!("could not copy the client to {}", there.display()))?;
+    Ok(there)
+}
