@@ -65,7 +65,7 @@ pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
 }
 
 /// One connection from beginning to end.
-async fn carry(wall: &Rc<Wall>, near: TcpStream) {
+pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     let Some((permit, mut ticket)) = admit(wall, &near).await else {
         return reset(&near);
     };

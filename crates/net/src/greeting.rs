@@ -8,6 +8,8 @@
 //! An encrypted `ClientHello` is refused: what it hides cannot be compared. Clients that only pretend to send one (GREASE,
 //! as Chromium does) cannot be told apart and are refused too. `tls = "opaque"` on the rule lets all of it pass.
 //!
+//! A second `ClientHello` after a `HelloRetryRequest` must name what the first did. What is said later is encrypted.
+//!
 //! What does not begin with a `ClientHello` is no TLS and is not checked; that includes protocols that change over to
 //! TLS later (STARTTLS, PostgreSQL). They too reach nobody but the host that was asked for.
 

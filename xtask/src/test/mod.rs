@@ -23,7 +23,7 @@ use std::{
     path::PathBuf,
     process::{Command, Stdio},
 };
-use suites::{Outcome, run_and_note};
+use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
@@ -133,14 +133,16 @@ fn rust(scratch: &Scratch) -> Result<PathBuf> {
 }
 
 fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
-    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    tests.arg("--").args(args);
-    let mut tests = ground.placed(tests);
-    ground.tell(&mut tests);
-    if system::is_root() {
-        tests.env("AIRLOCK_TEST_USER", "root");
-    }
-    run_and_note("all tests", &mut tests)
+    run_twice("all tests", |more| {
+        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        tests.arg("--").args(args).args(more);
+        let mut tests = ground.placed(tests);
+        ground.tell(&mut tests);
+        if system::is_root() {
+            tests.env("AIRLOCK_TEST_USER", "root");
+        }
+        tests
+    })
 }
 
 fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
@@ -154,12 +156,14 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
         let user = users::ensure(wanted)?;
         users::clean_home(&user)?;
         for (path, name) in &suites {
-            let mut suite = as_user(&user);
-            suite.arg(path).args(args);
-            let mut suite = ground.placed(suite);
-            login(&user, suite.env_clear());
-            ground.tell(&mut suite);
-            outcomes.push(run_and_note(&format!("{name} as {}", user.name), &mut suite)?);
+            outcomes.push(run_twice(&format!("{name} as {}", user.name), |more| {
+                let mut suite = as_user(&user);
+                suite.arg(path).args(args).args(more);
+                let mut suite = ground.placed(suite);
+                login(&user, suite.env_clear());
+                ground.tell(&mut suite);
+                suite
+            })?);
         }
     }
     Ok(outcomes)

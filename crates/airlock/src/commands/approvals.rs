@@ -77,7 +77,7 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
     };
     say(
         Voice::Normal,
-        &format!("{verb}: {} of {}, for {}", wish(&one.pending), one.pending.sandbox, scope_words(scope)),
+        &format!("{verb}: {} of {}, {}", wish(&one.pending), one.pending.sandbox, scope_words(scope)),
     );
     if args.json {
         print_json(&serde_json::json!({
@@ -139,17 +139,26 @@ fn short(selector: &str) -> String {
 }
 
 fn table(waiting: &[Waiting]) -> String {
-    let mut table = Table::new(["REQUEST", "SANDBOX", "WANTS", "UNTIL", "RULE"]);
+    let mut table = Table::new(["REQUEST", "SANDBOX", "WANTS", "LEFT", "RULE"]);
     for Waiting { pending, .. } in waiting {
         table.row([
             pending.id.clone(),
             pending.sandbox.clone(),
             wish(pending),
-            pending.until.clone(),
+            left(pending),
             pending.rule.clone(),
         ]);
     }
     table.text(terminal_width())
+}
+
+/// How long it still waits.
+fn left(pending: &Pending) -> String {
+    let until = pending.until.parse::<jiff::Timestamp>();
+    until.map_or_else(
+        |_| pending.until.clone(),
+        |until| format!("{}s", until.duration_since(jiff::Timestamp::now()).as_secs().max(0)),
+    )
 }
 
 /// `connect api.example.com:443`.
@@ -232,7 +241,7 @@ fn tell(event: &Event, args: &ApprovalsArgs) -> Result<(), Failure> {
                 Given::Approved => "approved",
                 Given::Refused => "refused",
             };
-            format!("{verdict:<9} {id}  for {}, by {by}", scope_words(*scope))
+            format!("{verdict:<9} {id}  {}, by {by}", scope_words(*scope))
         }
         _ => return Ok(()),
     };
@@ -244,7 +253,7 @@ fn tell(event: &Event, args: &ApprovalsArgs) -> Result<(), Failure> {
 
 fn scope_words(scope: Scope) -> &'static str {
     match scope {
-        Scope::Once => "this connection",
+        Scope::Once => "once",
         Scope::Sandbox => "as long as the sandbox lives",
         Scope::Always => "always",
     }

@@ -89,7 +89,7 @@ fn workspace(workspace: &Workspace) -> String {
     }
 }
 
-/// `3 rules (2 allow, 1 ask)`; the rules it began with, not those that a live change brought.
+/// `3 rules (2 allow, 1 ask)`.
 fn network(policy: &Policy) -> String {
     let count = |verdict| policy.rules.iter().filter(|rule| rule.verdict == verdict).count();
     let counted = [(Verdict::Allow, "allow"), (Verdict::Ask, "ask"), (Verdict::Deny, "deny")];

@@ -55,8 +55,11 @@ impl Prompt {
         let lines = self.lines();
         let cut = |line: &String| line.chars().take(columns.saturating_sub(1)).collect::<String>();
         let most = usize::from(size.rows.max(4)).saturating_sub(1);
+        // In a low window the empty lines go first.
+        let is_low = lines.len() > most;
+        let lines = lines.iter().filter(|line| !is_low || !line.is_empty());
         let mut text = String::from("\x1b[2J\x1b[H");
-        for line in lines.iter().map(cut).take(most) {
+        for line in lines.map(cut).take(most) {
             text += &line;
             text += "\r\n";
         }
@@ -105,7 +108,10 @@ impl Prompt {
             "  d    refuse it as long as this sandbox lives".to_owned(),
             "  Esc  later".to_owned(),
             String::new(),
-            format!("Unanswered it is refused at {}.", pending.until),
+            format!(
+                "Unanswered it is refused at {} UTC.",
+                pending.until.get(11..19).unwrap_or(&pending.until)
+            ),
             format!("`airlock approve {}` answers it from elsewhere.", pending.id),
             "The program is not shown meanwhile and sees no key.".to_owned(),
         ]
@@ -170,7 +176,7 @@ Rule: ask *.example.com (airlock.toml:12)
   d    refuse it as long as this sandbox lives
   Esc  later
 
-Unanswered it is refused at 2026-01-31T12:01:00.000000Z.
+Unanswered it is refused at 12:01:00 UTC.
 `airlock approve 3f9a0c2e7b14-1` answers it from elsewhere.
 The program is not shown meanwhile and sees no key.
 ";

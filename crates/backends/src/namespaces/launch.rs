@@ -28,6 +28,8 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
+/// Why there is no word at all.
+const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says when it is sealed, with its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
@@ -43,10 +45,17 @@ impl Backend for Namespaces {
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
         let outer = outer::finish(&mut begun).map_err(|why| unsealed(&plan.caller, &why))?;
         let ends = child::Ends { talk: child_talk, link: child_link };
-        let child = || child::run(plan, sealing, ends);
+        let mut ours = Some((talk, link));
+        let child = || {
+            // Whoever waits for the keeper must hear of its end.
+            drop(ours.take());
+            child::run(plan, sealing, ends)
+        };
         let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
             .during("make the sandbox's namespaces")
             .map_err(refused)?;
+        // What the child drops is dropped in its own memory.
+        let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
             Ok((terminals, porter)) => {
                 Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat), porter })
@@ -162,6 +171,6 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     }
     match (said.as_slice(), descriptors.pop()) {
         ([SEALED], Some(terminals)) => Ok(terminals),
-        _ => Err("the process that builds the sandbox was killed".to_owned()),
+        _ => Err(KILLED.to_owned()),
     }
 }

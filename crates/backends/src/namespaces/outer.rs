@@ -37,6 +37,14 @@ impl Outer {
     pub(super) fn namespaces(&self) -> [BorrowedFd<'_>; 2] {
         [self.user.as_fd(), self.network.as_fd()]
     }
+
+    /// Moves this process there.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        for namespace in self.namespaces() {
+            rustix::thread::move_into_link_name_space(namespace, None)?;
+        }
+        Ok(())
+    }
 }
 
 /// Starts the process and has its ids written.

@@ -7,23 +7,19 @@ use airlock_linux::{
     clone::{self, Namespaces, Side},
     fd,
 };
-use rustix::{
-    net::{AddressFamily, SocketFlags, SocketType},
-    thread::move_into_link_name_space,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
 };
 
-/// Forks it.
+/// Forks it into the sandbox's network.
 pub(super) fn start(outer: &Outer) -> Result<Porter, Failed> {
     let (ours, theirs) = fd::pair().during("make a socket pair")?;
     match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
         Side::Parent(child) => Ok(Porter { child, socket: ours }),
         Side::Child => {
-            let mut joined = outer.namespaces().into_iter().map(|fd| move_into_link_name_space(fd, None));
-            if joined.all(|joined| joined.is_ok())
+            if outer.enter().is_ok()
                 && clone::die_with_parent().is_ok()
                 && fd::close_all_but(theirs.as_fd()).is_ok()
             {

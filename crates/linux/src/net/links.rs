@@ -6,7 +6,7 @@
 //! refused packet could be told only to the call that sent it.
 
 use super::{
-    netlink::{self, CREATE, EXCLUSIVE, Messages, Protocol},
+    netlink::{self, CREATE, EXCLUSIVE, Messages, Protocol, Refused},
     seat::{During as _, Error, OUTSIDE_V6, OWN_V4, OWN_V6},
 };
 use std::os::fd::AsFd;
@@ -34,6 +34,8 @@ const UP: u32 = 1;
 /// All of 198.18.0.0/24 is the seat's: no name gets an address there.
 const OWN_V4_BITS: u8 = 24;
 
+const ADDRESS_V6: &str = "give the sandbox its IPv6 address";
+
 /// Which addresses the host knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Families {
@@ -43,12 +45,20 @@ pub(crate) enum Families {
     Both,
 }
 
-/// Brings `lo` up with its addresses and routes.
-pub(super) fn set_up(families: Families) -> Result<(), Error> {
+/// Brings `lo` up with its addresses and routes. Gives back the families that have some: IPv6 may be known and
+/// switched off.
+pub(super) fn set_up(families: Families) -> Result<Families, Error> {
     let socket = netlink::socket(Protocol::Route).during("open a netlink socket for devices")?;
     let mut messages = messages(families);
     let last = messages.ask_for_answer();
-    Ok(messages.send(socket.as_fd(), last)?)
+    match messages.send(socket.as_fd(), last) {
+        Ok(()) => Ok(families),
+        // The messages for IPv4 come first, and were done.
+        Err(Refused { purpose: ADDRESS_V6, source }) if source.raw_os_error() == Some(libc::EACCES) => {
+            Ok(Families::V4)
+        }
+        Err(refused) => Err(refused.into()),
+    }
 }
 
 fn messages(families: Families) -> Messages {
@@ -73,7 +83,8 @@ fn link_up() -> Vec<u8> {
 fn address(messages: &mut Messages, family: u8, bits: u8, address: &[u8]) {
     let [a, b, c, d] = LO.to_ne_bytes();
     let fixed = [family, bits, NO_DUPLICATE_DETECTION, SCOPE_UNIVERSE, a, b, c, d];
-    messages.add("give the sandbox its address", (NEW_ADDRESS, MAKE), &fixed, |body| {
+    let purpose = if family == IPV6 { ADDRESS_V6 } else { "give the sandbox its address" };
+    messages.add(purpose, (NEW_ADDRESS, MAKE), &fixed, |body| {
         body.bytes(LOCAL, address);
         body.bytes(ADDRESS, address);
     });

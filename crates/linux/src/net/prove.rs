@@ -71,6 +71,7 @@ fn connects_are_refused(family: AddressFamily, to: &[SocketAddr]) -> Result<(), 
     for to in to {
         match rustix::net::connect(&socket, to) {
             Err(Errno::CONNREFUSED) => {}
+            Err(err) if is_without_address(err) => {}
             Err(Errno::INPROGRESS | Errno::AGAIN) => {
                 return Err(Error::Open("a forbidden connection was not refused at once"));
             }
@@ -86,11 +87,17 @@ fn sends_are_refused(family: AddressFamily, to: &[SocketAddr]) -> Result<(), Err
     for to in to {
         match rustix::net::sendto(&socket, b"?", SendFlags::empty(), to) {
             Err(Errno::PERM) => {}
+            Err(err) if is_without_address(err) => {}
             Err(err) => return Err(io::Error::from(err)).during("try a forbidden packet"),
             Ok(_) => return Err(Error::Open("a forbidden packet was sent")),
         }
     }
     Ok(())
+}
+
+/// IPv6 is switched off. Whether it should be, the [`witness`] knows.
+fn is_without_address(err: Errno) -> bool {
+    matches!(err, Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::ACCESS)
 }
 
 fn outside_v4() -> SocketAddr {

@@ -80,7 +80,7 @@ pub fn build(groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
 /// The first part of [`build`]: what the kernel's routing and settings need.
 pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
     let families = sockets::families().during("ask for IPv6")?;
-    links::set_up(families)?;
+    let families = links::set_up(families)?;
     settings::write(groups)?;
     Ok(families)
 }

@@ -13,7 +13,7 @@ const SMALL: usize = 8 * 1024;
 const MUCH: usize = 8 * 1024 * 1024;
 
 /// More than this is not held back for looking at.
-const HELD_MAX: usize = 32 * 1024 * 1024;
+const HELD_MAX: usize = 16 * 1024 * 1024;
 
 /// Pipes in use at once. An ordinary user may have 64 of a megabyte (`pipe-user-pages-soft`), for all sandboxes.
 const PIPES: usize = 16;

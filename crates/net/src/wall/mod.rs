@@ -14,7 +14,7 @@ use crate::{
 use airlock_gate::{Gate, host::HostName, judge::Judge};
 use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Protocol, Refusals, Rules, Seat};
 use airlock_protocol::policy::Ports;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cell::RefCell,
     io,
@@ -30,7 +30,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Between two attempts to tell the kernel what is open.
+/// Between two attempts to talk with the kernel.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The keeper's side of one sandbox's network.
@@ -55,7 +55,7 @@ pub fn raise(
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
-    let descriptors = getrlimit(Resource::Nofile).current;
+    let descriptors = descriptors();
     let wall = Rc::new(Wall {
         gate,
         names: Rc::new(RefCell::new(Names::new(Bounds::default()))),
@@ -76,6 +76,15 @@ pub fn raise(
     tasks.spawn_local(hear_refusals(Rc::clone(&wall), refusals));
     tasks.spawn_local(follow_rules(Rc::clone(&wall), changes));
     Ok(wall)
+}
+
+/// How many descriptors this process may have: as many as it may ever have, since each flow takes two.
+fn descriptors() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
 }
 
 impl Wall {
@@ -132,12 +141,16 @@ fn opening(address: IpAddr, prefix: u8, ports: Ports) -> Opening {
 
 /// Keeps the kernel's set and the flows as the rules are.
 async fn follow_rules(wall: Rc<Wall>, mut changes: watch::Receiver<u64>) {
-    while changes.changed().await.is_ok() {
-        wall.judge_anew();
-        // The gate decides by the new rules already. Until the kernel knows them, a name may be refused that is allowed.
-        while wall.open_what_rules_could_match().is_err() {
-            tokio::time::sleep(AGAIN).await;
+    let mut is_behind = false;
+    loop {
+        tokio::select! {
+            biased;
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(AGAIN), if is_behind => {}
         }
+        wall.judge_anew();
+        // The gate decides by the new rules already. While the kernel is behind, it refuses what was not open before.
+        is_behind = wall.open_what_rules_could_match().is_err();
     }
 }
 
@@ -152,7 +165,7 @@ async fn hear_refusals(wall: Rc<Wall>, mut refusals: AsyncFd<Told>) {
             }
             Ok(None) => ready.clear_ready(),
             // The kernel had more to tell than the socket holds; the rest was refused too.
-            Err(_) => tokio::task::yield_now().await,
+            Err(_) => tokio::time::sleep(AGAIN).await,
         }
     }
 }

@@ -231,6 +231,20 @@ fn an_allowed_name_is_reached_and_both_ends_are_recorded() {
 }
 
 #[test]
+fn a_flow_is_small() {
+    run(async {
+        let (listener, port) = server().await;
+        let world = World::raise(&allow("a.test", port), &["a.test"])?;
+        let (near, _) = tokio::join!(TcpStream::connect(("127.0.0.1", port)), listener.accept());
+
+        let task = size_of_val(&accept::carry(&world.wall, near.unwrap()));
+
+        assert!(task < 3000, "the task of a flow has {task} bytes");
+        Some(())
+    });
+}
+
+#[test]
 fn other_names_ports_and_addresses_are_refused_by_the_kernel_and_recorded() {
     run(async {
         let (_listener, port) = server().await;

@@ -63,6 +63,23 @@ fn a_refusal_that_nobody_told_is_missed() {
 }
 
 #[test]
+fn where_ipv6_is_switched_off_the_wall_stands_without() {
+    let trial = || {
+        for of in ["all", "default"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+            if let Err(source) = std::fs::write(path, "1") {
+                return Err(seat::Error::Step { step: "switch IPv6 off", source });
+            }
+        }
+        let seat = build(&(0..=0))?;
+        assert_eq!(seat.tcp.len(), 1);
+        prove()?;
+        witness(&seat)
+    };
+    assert_outcome(trial, "proved");
+}
+
+#[test]
 fn a_seat_cannot_be_taken_twice() {
     let trial = || {
         let _seat = build(&(0..=0))?;
