@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED},
+    launch::{FAILED, SEALED, SEAT},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -78,6 +78,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
     drop(ending);
+    await_seat(talk)?;
     seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
@@ -100,6 +101,16 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
         }
     }
     Ok(trees.into())
+}
+
+/// Until then the network has no rules, and nothing else.
+fn await_seat(talk: &OwnedFd) -> Result<(), Failed> {
+    let mut word = [0u8; 1];
+    fd::receive_with_fds(talk.as_fd(), &mut word, &mut Vec::new()).during("hear from the keeper")?;
+    if word == [SEAT] {
+        return Ok(());
+    }
+    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper")
 }
 
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.

@@ -12,7 +12,7 @@ use airlock_linux::{
     fd, idmap,
     idmap::Extent,
     mount::{self, Depth},
-    net::seat,
+    net::seat::{self, Seat},
 };
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
@@ -28,6 +28,8 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
+/// What is said when the keeper's seat is in the sandbox's network.
+pub(super) const SEAT: u8 = b'n';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says when it is sealed, with its devpts attached.
@@ -38,12 +40,12 @@ impl Backend for Namespaces {
         outer::begin(identity).map_err(|failed| unsealed(caller, &chain(&failed)))
     }
 
-    fn launch(&self, plan: &Plan, mut begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal> {
+    fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal> {
         let refused = |failed: Failed| unsealed(&plan.caller, &chain(&failed));
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
-        let outer = outer::finish(&mut begun).map_err(|why| unsealed(&plan.caller, &why))?;
+        let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
         let ends = child::Ends { talk: child_talk, link: child_link };
         let mut ours = Some((talk, link));
         let child = || {
@@ -57,8 +59,8 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((terminals, porter)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(outer.seat), porter })
+            Ok((terminals, seat, porter)) => {
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -84,24 +86,27 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
 /// Gives the child what only the keeper can give, and waits until it is sealed.
 fn finish(
     plan: &Plan,
-    begun: Begun,
+    mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(OwnedFd, Option<Porter>), Refusal> {
+) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
-    let trees = trees(plan, outer.user.as_fd()).map_err(failed)?;
+    std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
+    let trees = trees(plan, outer.user()).map_err(failed)?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
     let porter = match plan.publish.is_empty() {
         true => None,
         false => Some(porter::start(outer).map_err(failed)?),
     };
+    let seat = outer::seat(&begun).map_err(unsealed)?;
+    fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
     let terminals = listen(talk).map_err(unsealed)?;
-    seat::witness(&outer.seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((terminals, porter))
+    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
+    Ok((terminals, seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),

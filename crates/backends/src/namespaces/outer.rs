@@ -1,7 +1,11 @@
 //! User namespace A and the network namespace, made ahead: a process that only stands for them makes the wall's network
 //! side while the keeper plans the rest. It ends before any program starts.
 
-use super::{During, Failed, launch::FAILED, seal};
+use super::{
+    During, Failed,
+    launch::{FAILED, SEAT},
+    seal,
+};
 use airlock_engine::{
     Begun,
     plan::{Identity, chain},
@@ -20,20 +24,21 @@ use std::{
 
 /// What the process says with its user and network namespace attached.
 const MADE: u8 = b'm';
-/// What it says after that, with the seat in the network namespace attached.
-const SEAT: u8 = b'n';
+/// Why there is no word at all.
+const KILLED: &str = "the process that makes the sandbox's network was killed";
 
-/// What was made ahead.
+/// User namespace A and the network namespace that belongs to it.
 pub(super) struct Outer {
-    /// User namespace A.
-    pub(super) user: OwnedFd,
-    /// The network namespace.
-    pub(super) network: OwnedFd,
-    /// The keeper's seat in it.
-    pub(super) seat: Seat,
+    user: OwnedFd,
+    network: OwnedFd,
 }
 
 impl Outer {
+    /// User namespace A, whose ids may still be missing.
+    pub(super) fn user(&self) -> BorrowedFd<'_> {
+        self.user.as_fd()
+    }
+
     pub(super) fn namespaces(&self) -> [BorrowedFd<'_>; 2] {
         [self.user.as_fd(), self.network.as_fd()]
     }
@@ -65,26 +70,34 @@ pub(super) fn begin(identity: &Identity) -> Result<Begun, Failed> {
     }
 }
 
-/// Waits until everything is made.
-pub(super) fn finish(begun: &mut Begun) -> Result<Outer, String> {
-    std::mem::take(&mut begun.ids).finish().map_err(|err| chain(&err))?;
-    let mut bytes = [0u8; 1024];
-    let (mut said, mut descriptors) = (Vec::new(), Vec::new());
-    while said.as_slice() != [MADE, SEAT] {
+/// Waits for the namespaces.
+pub(super) fn spaces(begun: &Begun) -> Result<Outer, String> {
+    let mut descriptors = hear(begun, MADE)?.into_iter();
+    match (descriptors.next(), descriptors.next()) {
+        (Some(user), Some(network)) => Ok(Outer { user, network }),
+        _ => Err(KILLED.to_owned()),
+    }
+}
+
+/// Waits for the seat, after [`spaces`].
+pub(super) fn seat(begun: &Begun) -> Result<Seat, String> {
+    Seat::from_descriptors(hear(begun, SEAT)?).ok_or_else(|| KILLED.to_owned())
+}
+
+/// What comes with the next word, which has to be this one.
+fn hear(begun: &Begun, word: u8) -> Result<Vec<OwnedFd>, String> {
+    let (mut bytes, mut said, mut descriptors) = ([0u8; 1024], Vec::new(), Vec::new());
+    loop {
         let count = fd::receive_with_fds(begun.talk.as_fd(), &mut bytes, &mut descriptors)
             .map_err(|err| err.to_string())?;
-        if count == 0 {
-            break;
-        }
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
-    }
-    if let Some(at) = said.iter().position(|byte| *byte == FAILED) {
-        return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
-    }
-    let mut descriptors = descriptors.into_iter();
-    match (descriptors.next(), descriptors.next(), Seat::from_descriptors(descriptors.collect())) {
-        (Some(user), Some(network), Some(seat)) => Ok(Outer { user, network, seat }),
-        _ => Err("the process that makes the network was killed".to_owned()),
+        match said.split_first() {
+            Some((first, _)) if *first == word => return Ok(descriptors),
+            // Why is all that follows.
+            Some((&FAILED, why)) if count == 0 => return Err(String::from_utf8_lossy(why).into_owned()),
+            Some((&FAILED, _)) => {}
+            _ => return Err(KILLED.to_owned()),
+        }
     }
 }
 
