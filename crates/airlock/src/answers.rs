@@ -1,13 +1,13 @@
 //! Answers that count for good: `--always` writes the rule down.
 //!
 //! Into the file a person names; else into the project's trusted `airlock.toml`, if the question came from a rule in it (and
-//! since a person did it, the file stays trusted); else into `$AIRLOCK_HOME/answers.toml`, whose rules answer the same question
+//! since a person did it, the file stays trusted, and so does a named file that belongs to the trusted ones); else into `$AIRLOCK_HOME/answers.toml`, whose rules answer the same question
 //! in later sandboxes ([`crate::policy`]).
 
 use crate::{
     config::{
-        self,
-        trust::{self, Standing, Trust},
+        self, Project,
+        trust::{self, Named, Trust},
     },
     failure::Failure,
     policy, registries,
@@ -38,6 +38,11 @@ impl Where {
         let project = sandbox.spec()?.workspace.path().cloned();
         Ok(Where { home: sandbox.store().home().to_owned(), project })
     }
+
+    /// The project's file, if it is as it was trusted.
+    fn trusted(&self) -> Option<Project> {
+        config::trusted(self.project.as_ref()?, &Trust::new(&self.home))
+    }
 }
 
 /// Writes the rule down, and says where.
@@ -58,7 +63,13 @@ pub(crate) fn keep(
             Err(failure) => return Err(failure),
         };
         let path = config::absolute(file)?;
-        return write(&path, &with_rule(&path, &text, &rule)?);
+        let written = with_rule(&path, &text, &rule)?;
+        let trusted = place.trusted();
+        write(&path, &written)?;
+        if let Some(trusted) = trusted {
+            trust_again(trusted, &path, (&text, &written), place)?;
+        }
+        return Ok(path);
     }
     if let Some(written) = in_project(&rule, place)? {
         return Ok(written);
@@ -93,16 +104,39 @@ fn rule(pending: &Pending, given: Given) -> Rule {
 /// The project's file with the rule in it, if the question came from there and the file is as it was trusted. Whatever
 /// stands in the way, there is still another place to write to.
 fn in_project(rule: &Rule, place: &Where) -> Result<Option<PathBuf>, Failure> {
-    let Some(project) = &place.project else { return Ok(None) };
-    let trust = Trust::new(&place.home);
-    let Ok(Some((path, text))) = config::find_here(project, &trust) else { return Ok(None) };
-    if trust.standing(&path, &text)? != Standing::Trusted || !asks(&path, &text, rule) {
+    let Some(project) = place.trusted() else { return Ok(None) };
+    let (path, text) = (project.path.clone(), project.text.clone());
+    if !asks(&path, &text, rule) {
         return Ok(None);
     }
     let Ok(written) = with_rule(&path, &text, rule) else { return Ok(None) };
     write(&path, &written)?;
-    trust.add(&path, &written)?;
+    trust_again(project, &path, (&text, &written), place)?;
     Ok(Some(path))
+}
+
+/// A person changed `path` of a trusted project, which said `before`: it stays trusted. Another file is no matter.
+fn trust_again(
+    mut project: Project,
+    path: &Path,
+    (before, written): (&str, &str),
+    place: &Where,
+) -> Result<(), Failure> {
+    let is_same = |other: &Path| other == path || real(other) == real(path);
+    if is_same(&project.path) && project.text == before {
+        project.text = written.to_owned();
+    } else if let Some(file) =
+        project.files.iter_mut().find(|file| is_same(&file.path) && file.text == before)
+    {
+        *file = Named::new(&file.path, written.to_owned());
+    } else {
+        return Ok(());
+    }
+    Trust::new(&place.home).add(&project.path, &project.text, &project.files)
+}
+
+fn real(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
 }
 
 /// Whether the `[[rule]]`s of a file ask about what the rule answers.
@@ -166,8 +200,13 @@ mod tests {
 
         fn trust(&self) -> Trust {
             let trust = Trust::new(&self.place().home);
-            trust.add(&self.file(), &fs::read_to_string(self.file()).unwrap()).unwrap();
+            let seen = config::look(self.file(), fs::read_to_string(self.file()).unwrap()).unwrap();
+            trust.add(&seen.path, &seen.text, &seen.files).unwrap();
             trust
+        }
+
+        fn is_trusted(&self) -> bool {
+            self.place().trusted().is_some()
         }
     }
 
@@ -190,7 +229,7 @@ mod tests {
     #[test]
     fn a_question_from_a_trusted_file_is_answered_in_it_and_it_stays_trusted() {
         let world = World::new(ASKS);
-        let trust = world.trust();
+        world.trust();
 
         let path = keep(&pending(), Given::Approved, None, &world.place()).unwrap();
 
@@ -198,13 +237,13 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         let allow = text.find("allow = \"api.example.com\"").unwrap();
         assert!(allow < text.find("ask = ").unwrap() && text.contains("# ask about these"), "{text}");
-        assert_eq!(trust.standing(&path, &text).unwrap(), Standing::Trusted);
+        assert!(world.is_trusted());
     }
 
     #[test]
     fn a_file_that_changed_meanwhile_is_left_alone() {
         let world = World::new(ASKS);
-        let trust = world.trust();
+        world.trust();
         let changed = format!("{ASKS}\n[[rule]]\nallow = \"evil.example\"\n");
         fs::write(world.file(), &changed).unwrap();
 
@@ -212,7 +251,25 @@ mod tests {
 
         assert_eq!(path, world.place().home.join("answers.toml"));
         assert_eq!(fs::read_to_string(world.file()).unwrap(), changed);
-        assert_ne!(trust.standing(&world.file(), &changed).unwrap(), Standing::Trusted);
+        assert!(!world.is_trusted());
+    }
+
+    #[test]
+    fn a_trusted_file_that_a_person_names_stays_trusted_and_a_planted_change_does_not() {
+        let world = World::new("policy = \"rules.toml\"\n");
+        let rules = world.file().with_file_name("rules.toml");
+        fs::write(&rules, ASKS).unwrap();
+        world.trust();
+
+        keep(&pending(), Given::Approved, Some(&rules), &world.place()).unwrap();
+        assert!(world.is_trusted());
+
+        let planted =
+            format!("{}\n[[rule]]\nallow = \"evil.example\"\n", fs::read_to_string(&rules).unwrap());
+        fs::write(&rules, planted).unwrap();
+        let other = Pending { host: "b.example.com".into(), ..pending() };
+        keep(&other, Given::Approved, Some(&rules), &world.place()).unwrap();
+        assert!(!world.is_trusted());
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Asking {
         let pending = self.waiting.pop_front()?;
         let mut random = [0u8; 2];
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        let prompt = Prompt::new(pending.clone(), &self.words, (self.now(), wait(&pending)), random);
+        let mut prompt = Prompt::new(pending.clone(), &self.words, (self.now(), wait(&pending)), random);
         let mut bytes = self.screen.take();
         bytes.extend(prompt.draw(size));
         self.open = Some(prompt);
@@ -149,8 +149,8 @@ impl Asking {
     }
 
     /// Draws the question again, on a screen of another size.
-    pub(crate) fn draw(&self, size: WindowSize) -> Option<Vec<u8>> {
-        self.open.as_ref().map(|prompt| prompt.draw(size))
+    pub(crate) fn draw(&mut self, size: WindowSize) -> Option<Vec<u8>> {
+        self.open.as_mut().map(|prompt| prompt.draw(size))
     }
 
     /// Keys typed at the question.

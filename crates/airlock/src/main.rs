@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | what a person types |
-//! | [`spec`], [`environment`], [`streams`] | what `run` means by it |
+//! | [`spec`], [`environment`], [`mounts`], [`streams`] | what `run` means by it |
 //! | [`config`], [`policy`], [`registries`], [`answers`] | files: settings, rules, package clients, answers that stay |
 //! | [`commands`], [`ledger`] | one verb each |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
@@ -23,6 +23,7 @@ mod home;
 mod keep;
 mod keeper;
 mod ledger;
+mod mounts;
 mod policy;
 mod prompt;
 mod pump;

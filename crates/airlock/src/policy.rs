@@ -128,11 +128,16 @@ fn none(flags: &NetworkArgs) -> Result<Policy, Failure> {
 /// The project's own file, those it names, and those typed.
 fn files(flags: &NetworkArgs, project: Option<&Project>, directory: &Path) -> Result<Vec<RuleFile>, Failure> {
     let mut files = Vec::new();
-    if let Some(Project { path, text, settings }) = project {
+    if let Some(project) = project {
+        let Project { path, text, settings, .. } = project;
         files.push(RuleFile { path: path.clone(), name: shown(path, directory), text: text.clone() });
-        for path in &settings.policy {
-            files.push(rule_file(path, directory)?);
-        }
+        // As they were read when they were checked: another look could see something else.
+        let named = settings.policy.iter().filter_map(|path| Some((path, project.named(path)?)));
+        files.extend(named.map(|(path, text)| RuleFile {
+            path: path.clone(),
+            name: shown(path, directory),
+            text: text.to_owned(),
+        }));
     }
     for path in &flags.policy {
         files.push(rule_file(path, directory)?);

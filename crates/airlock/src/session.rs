@@ -8,7 +8,7 @@ use crate::{
     asking::{Asking, Next, Place},
     failure::Failure,
     pump::Pump,
-    say::{Voice, say},
+    say::{Voice, say, say_anyway},
 };
 use airlock_doors::control::client::{Client, Error, Received};
 use airlock_linux::{
@@ -89,6 +89,8 @@ pub(crate) struct Session<'a> {
     pumps: Vec<Pump<'a>>,
     asking: Option<Asking>,
     has_started: bool,
+    /// What was said of the ledger.
+    told: Option<String>,
 }
 
 /// No signals: they have on this process the effect they always have.
@@ -115,6 +117,7 @@ impl<'a> Session<'a> {
             pumps: Vec::new(),
             asking: None,
             has_started: false,
+            told: None,
         }
     }
 
@@ -215,6 +218,13 @@ impl<'a> Session<'a> {
                 asking
                     .into_iter()
                     .for_each(|asking| pending.iter().for_each(|one| asking.asked(one.clone())));
+            }
+            Reply::Event(Event::LedgerFails { why }) => {
+                // Told by the keeper and, where questions are watched for, with the events.
+                if self.told.as_ref() != Some(&why) {
+                    say_anyway(Voice::Normal, &why);
+                }
+                self.told = Some(why);
             }
             Reply::Event(Event::Asked(pending)) => {
                 self.asking.as_mut().into_iter().for_each(|asking| asking.asked(pending.clone()));
@@ -329,7 +339,7 @@ impl<'a> Session<'a> {
         {
             let size = WindowSize { rows, columns };
             self.client.queue(&Request::Resize(size))?;
-            if let Some(drawn) = self.asking.as_ref().and_then(|asking| asking.draw(size)) {
+            if let Some(drawn) = self.asking.as_mut().and_then(|asking| asking.draw(size)) {
                 self.draw(&drawn);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{RunArgs, WorkspaceMode, values::EnvWord},
-    config::own::Own,
+    config::{self, own::Own},
     environment::{environment, parse_file},
     failure::Failure,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Host {
 pub(crate) struct Wall {
     pub(crate) policy: Policy,
     pub(crate) own: Own,
+    /// Variables of the files that the project's file names.
+    pub(crate) env: Vec<EnvWord>,
 }
 
 impl Host {
@@ -72,7 +74,7 @@ pub(crate) fn spec(
         workspace,
         mounts: args.mounts.clone(),
         tmpfs: args.tmpfs.clone(),
-        env: environment(&host.variables, user, env_words(args)?),
+        env: environment(&host.variables, user, env_words(args, &wall.env)?),
         user: user.to_owned(),
         limits: limits(args),
         cap_add: args.cap_add.clone(),
@@ -114,8 +116,8 @@ fn limits(args: &RunArgs) -> Limits {
 }
 
 /// Words of files come first: what is typed has the last word.
-fn env_words(args: &RunArgs) -> Result<Vec<EnvWord>, Failure> {
-    let mut words = Vec::new();
+fn env_words(args: &RunArgs, named: &[EnvWord]) -> Result<Vec<EnvWord>, Failure> {
+    let mut words = named.to_vec();
     for path in &args.env_file {
         words.extend(read_env_file(path)?);
     }
@@ -124,9 +126,12 @@ fn env_words(args: &RunArgs) -> Result<Vec<EnvWord>, Failure> {
 }
 
 fn read_env_file(path: &Path) -> Result<Vec<EnvWord>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|err| Failure::because(format!("could not read {}", path.display()), &err).code(2))?;
-    parse_file(&text).map_err(|bad| {
+    env_file(path, &config::read_named(path)?)
+}
+
+/// The words of an environment file's text.
+pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure> {
+    parse_file(text).map_err(|bad| {
         Failure::new(format!("{}:{}:1: {}", path.display(), bad.number, bad.why))
             .code(2)
             .why(format!("the line is: {}", bad.text))

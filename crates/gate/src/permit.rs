@@ -61,7 +61,7 @@ pub struct Denial {
 }
 
 /// Why something was denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// No rule allows it.
     NoRule,

@@ -58,6 +58,14 @@ impl Default for Bounds {
     }
 }
 
+impl Bounds {
+    /// With another budget for wildcards, where one is given.
+    pub(crate) fn with_labels(labels: Option<u16>) -> Bounds {
+        let usual = Bounds::default();
+        Bounds { labels: labels.map_or(usual.labels, usize::from), ..usual }
+    }
+}
+
 impl Names {
     /// No names yet.
     pub fn new(bounds: Bounds) -> Names {

@@ -40,7 +40,7 @@ pub struct Published {
 #[derive(Debug, Error)]
 pub enum CannotPublish {
     /// Somebody else listens there.
-    #[error("port {port} of {address} is taken; publish another one (--publish {}:{inside})", another(*port))]
+    #[error("port {port} of {address} is taken")]
     Taken {
         /// Address of the host.
         address: IpAddr,
@@ -50,7 +50,7 @@ pub enum CannotPublish {
         inside: u16,
     },
     /// A low port.
-    #[error("port {port} is kept for the administrator; publish a higher one (--publish {}:{inside})", another(*port))]
+    #[error("port {port} is kept for the administrator")]
     Kept {
         /// Port of the host.
         port: u16,
@@ -69,6 +69,21 @@ pub enum CannotPublish {
         #[source]
         source: io::Error,
     },
+}
+
+impl CannotPublish {
+    /// What a person can do.
+    pub fn fix(&self) -> String {
+        match self {
+            CannotPublish::Taken { port, inside, .. } | CannotPublish::Kept { port, inside } => {
+                format!("publish another port: --publish {}:{inside}", another(*port))
+            }
+            CannotPublish::Elsewhere(_) => {
+                "name an address of this host (`ip address` lists them), or none for 127.0.0.1".to_owned()
+            }
+            CannotPublish::Other { .. } => "name another address or port".to_owned(),
+        }
+    }
 }
 
 fn another(port: u16) -> u16 {

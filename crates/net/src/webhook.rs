@@ -62,7 +62,7 @@ pub enum Error {
     #[error("the webhook's key has {0} bytes; it needs at least {SHORTEST_KEY}")]
     Key(usize),
     /// The certificates that were named cannot be read.
-    #[error("{} cannot be read: {why}", path.display())]
+    #[error("the certificates in {} cannot be used: {why}", path.display())]
     ExtraCa {
         /// The file.
         path: PathBuf,
@@ -99,6 +99,34 @@ pub struct Settled {
     pub scope: Scope,
 }
 
+/// The certificates of a file that `extra_ca` names; at least one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bad = |why: String| Error::ExtraCa { path: path.to_owned(), why };
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(bad("there is no certificate in it".to_owned())),
+        Ok(found) => Ok(found),
+        Err(err) => {
+            let said = err.to_string();
+            Err(bad(said.split(" (os error").next().unwrap_or_default().to_owned()))
+        }
+    }
+}
+
+impl Error {
+    /// What a person can do.
+    pub fn fix(&self) -> String {
+        let fix = match self {
+            Error::Url { .. } => "correct webhook under [approvals] in config.toml: \"https://HOST/PATH\"",
+            Error::Key(_) => "write a longer key into the file: head -c 32 /dev/urandom | base64",
+            Error::ExtraCa { .. } => "correct extra_ca under [network] in config.toml: a file in PEM",
+            Error::Roots => "install the host's certificates, or name some by extra_ca under [network]",
+            _ => "see whether the webhook is there",
+        };
+        fix.to_owned()
+    }
+}
+
 impl Webhook {
     /// As [`Webhook::new`], trusting what this host trusts, and the certificates in `extra`.
     pub fn trusting_this_host(url: &str, key: Vec<u8>, extra: Option<&Path>) -> Result<Webhook, Error> {
@@ -106,11 +134,7 @@ impl Webhook {
         // A store with a broken certificate in it is a store all the same.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = extra {
-            let certificates =
-                CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            let certificates =
-                certificates.map_err(|err| Error::ExtraCa { path: path.to_owned(), why: err.to_string() })?;
-            roots.add_parsable_certificates(certificates);
+            roots.add_parsable_certificates(certificates(path)?);
         }
         Webhook::new(url, key, roots)
     }

@@ -30,6 +30,11 @@ pub enum Event {
         /// Program and arguments.
         command: Vec<String>,
     },
+    /// Nothing crosses: the ledger cannot be written. Told once for each spell.
+    LedgerFails {
+        /// Why, and what to do.
+        why: String,
+    },
     /// The rules are others now.
     PolicyChanged {
         /// Counts the changes since the start.

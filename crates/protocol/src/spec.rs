@@ -101,9 +101,9 @@ pub struct Egress {
     /// Certificates trusted besides the host's (a file in PEM).
     #[serde(default)]
     pub extra_ca: Option<PathBuf>,
-    /// Ports of the host's loopback that `host.airlock` reaches, where a rule allows that name.
+    /// How many names one wildcard rule answers for; 256 where nothing is said.
     #[serde(default)]
-    pub host_ports: Vec<u16>,
+    pub wildcard_names: Option<u16>,
 }
 
 /// How people are asked.

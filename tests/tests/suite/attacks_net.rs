@@ -23,7 +23,7 @@ fn no_rules_and_an_empty_file_of_rules_deny_everything() {
     assert_eq!(net.inside(&[], &probe), "noname ECONNREFUSED\n");
     assert_eq!(net.inside(&[&empty[0], &empty[1]], &probe), "noname ECONNREFUSED\n");
     assert_eq!(net.internet.packets_to(&nowhere), NOTHING);
-    assert_eq!(net.outside(&probe), "done timeout\n");
+    assert!(net.outside(&probe).starts_with("done "));
     assert_ne!(net.internet.packets_to(&nowhere), NOTHING, "the probe cannot fail");
 }
 

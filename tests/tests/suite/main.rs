@@ -14,6 +14,7 @@ mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;
 mod attacks_net_tunnels;
+mod attacks_project;
 mod attacks_restart;
 mod churn;
 mod exec;

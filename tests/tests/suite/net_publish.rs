@@ -90,3 +90,34 @@ fn a_port_that_is_taken_is_told_and_nothing_runs() {
     assert!(refused.code == 125 && refused.stdout.is_empty(), "{refused}");
     assert!(refused.stderr.contains(&port.to_string()), "{refused}");
 }
+
+#[test]
+fn a_server_that_listens_on_its_own_loopback_only_is_reached_by_a_published_port() {
+    let Some(net) = net() else { return };
+    let port = free_port();
+    let publish = format!("{port}:8000");
+    let server = SERVER
+        .replace("AF_INET6)", "AF_INET)")
+        .replace("server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)\n", "")
+        .replace("\"::\"", "\"127.0.0.1\"");
+    let run = ["run", "-d", "--publish", &publish, "--", "python3", "-c", &whole(&server)];
+    let sandbox = net.world.airlock(run).run().succeeded();
+    airlock_tests::eventually("the server", || {
+        net.world.airlock(["logs", sandbox.trim_end()]).run().stdout.contains("ready").then_some(())
+    });
+
+    assert_eq!(visit("127.0.0.1", port, b"abc").expect("it is published"), "198.18.0.2 3\n");
+}
+
+#[test]
+fn the_walls_own_ports_inside_are_not_published() {
+    let Some(net) = net() else { return };
+    for inside in ["61097", "61098"] {
+        let publish = format!("{}:{inside}", free_port());
+        let run = net.world.airlock(["run", "--publish", &publish, "--", "true"]).run();
+        assert!(
+            run.code == 125 && run.stderr.contains("cannot be published") && run.stderr.contains("fix:"),
+            "{run}"
+        );
+    }
+}

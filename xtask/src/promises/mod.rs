@@ -26,12 +26,14 @@ use ours::{As, Ours, Person};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 6] = [
+const PEERS: [Package; 8] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
     Package { name: "docker.io", program: "dockerd", reason: "peer" },
     Package { name: "passt", program: "pasta", reason: "peer" },
+    Package { name: "nginx-light", program: "nginx", reason: "a web server behind the wall" },
+    Package { name: "wrk", program: "wrk", reason: "times requests" },
     Package {
         name: "busybox-static",
         program: "busybox",

@@ -93,9 +93,8 @@ pub(crate) fn mount(text: &str) -> Result<Mount, String> {
     if source.is_empty() {
         return Err("the source is empty".to_owned());
     }
+    // Where links in it lead is looked at by `mounts`.
     let source = std::path::absolute(source).map_err(|err| err.to_string())?;
-    // Where links lead is decided now, by whoever types this; one that is not there is refused later, in words.
-    let source = std::fs::canonicalize(&source).unwrap_or(source);
     Ok(Mount { source, target: inside(target)?, read_only })
 }
 

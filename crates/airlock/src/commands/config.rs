@@ -57,7 +57,7 @@ fn own(own: &Own, path: &str) -> Vec<Setting> {
             ("network.no_proxy", json!(own.egress.no_proxy)),
             ("network.resolvers", json!(own.egress.resolvers)),
             ("network.extra_ca", json!(own.egress.extra_ca)),
-            ("network.host_ports", json!(own.egress.host_ports)),
+            ("network.wildcard_names", json!(own.egress.wildcard_names.unwrap_or(256))),
             ("approvals.timeout", json!(format!("{}s", own.approvals.timeout_ms / 1000))),
             ("approvals.webhook", json!(own.approvals.webhook)),
             ("approvals.webhook_key", json!(own.approvals.webhook_key)),
@@ -115,14 +115,14 @@ mod tests {
     fn a_setting_tells_where_it_comes_from() {
         let mut changed = Own::default();
         changed.ledger.durable = true;
-        changed.egress.host_ports = vec![5432];
+        changed.egress.wildcard_names = Some(512);
         let settings = own(&changed, "/home/ada/.airlock/config.toml");
         let row = |key: &str| {
             let found = settings.iter().find(|setting| setting.key == key).unwrap();
             (plain(&found.value), found.from.as_str())
         };
         assert_eq!(row("ledger.durable"), ("true".into(), "/home/ada/.airlock/config.toml"));
-        assert_eq!(row("network.host_ports"), ("5432".into(), "/home/ada/.airlock/config.toml"));
+        assert_eq!(row("network.wildcard_names"), ("512".into(), "/home/ada/.airlock/config.toml"));
         assert_eq!(row("approvals.timeout"), ("60s".into(), "default"));
         assert_eq!(row("network.proxy"), ("-".into(), "default"));
     }

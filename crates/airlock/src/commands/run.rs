@@ -7,10 +7,10 @@ use crate::{
     asking::Asking,
     config::{self, Wanted},
     failure::{Failure, Outcome},
-    home, keeper, ledger, policy,
+    home, keeper, ledger, mounts, policy,
     say::{Voice, say},
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
-    spec::{Host, Wall, spec},
+    spec::{self, Host, Wall, spec},
     streams::{self, Kind, Ours},
 };
 use airlock_engine::store::{Error, Lock, Sandbox, Store, generate_name};
@@ -57,12 +57,17 @@ fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure>
         (None, true) => Wanted::Nothing,
         (None, false) => Wanted::Here(&host.directory),
     };
-    let project = config::project(wanted, home)?;
+    let mut project = config::project(wanted, home)?;
+    mounts::settle(args, project.as_mut(), &host.directory)?;
+    let mut env = Vec::new();
     if let Some(project) = &project {
+        for path in &project.settings.env_file {
+            env.extend(spec::env_file(path, project.named(path).unwrap_or_default())?);
+        }
         project.settings.clone().under(args);
     }
     let policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
-    Ok(Wall { policy, own })
+    Ok(Wall { policy, own, env })
 }
 
 fn start(args: &RunArgs, ours: &Ours, sandbox: &Sandbox, lock: Lock, spec: &Spec) -> Outcome {

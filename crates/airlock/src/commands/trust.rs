@@ -3,11 +3,10 @@
 use super::print_json;
 use crate::{
     args::TrustArgs,
-    clean::clean_text,
+    clean::{clean_line, clean_text},
     config::{
-        self,
-        reader::Source,
-        trust::{self, Record, Standing, Trust},
+        self, Project,
+        trust::{self, Named, Record, Standing, Trust},
     },
     failure::{Failure, Outcome},
     home,
@@ -15,6 +14,7 @@ use crate::{
     spec::Host,
     table::Table,
 };
+use serde_json::json;
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
@@ -32,20 +32,22 @@ pub(crate) fn trust(args: &TrustArgs) -> Outcome {
     }
     let (path, text) = chosen(&trust, args.file.as_deref(), &directory)?;
     // What cannot be read cannot be agreed to.
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    config::project::parse(Source { name: &path.display().to_string(), text: &text }, folder)?;
-    match trust.standing(&path, &text)? {
+    let project = config::look(path, text)?;
+    let Project { path, text, files, .. } = &project;
+    match trust.standing(path, text, files)? {
         Standing::Trusted => {
             say(Voice::Normal, &format!("{} is trusted already", path.display()));
             return Ok(0);
         }
-        standing => show(&path, &text, &standing)?,
+        Standing::Changed(before) => io::stdout().write_all(whats_new(&project, &before).as_bytes())?,
+        Standing::Unknown => io::stdout().write_all(whole(&project).as_bytes())?,
     }
     if !args.yes && !agreed()? {
         return Err(Failure::new(format!("{} is not trusted", path.display())).code(4));
     }
-    trust.add(&path, &text)?;
-    say(Voice::Normal, &format!("{} counts from now on, as long as it says this", path.display()));
+    trust.add(path, text, files)?;
+    let with = if files.is_empty() { "it says this" } else { "it and the files it names say this" };
+    say(Voice::Normal, &format!("{} counts from now on, as long as {with}", path.display()));
     Ok(0)
 }
 
@@ -74,21 +76,43 @@ fn real(path: &Path) -> Result<PathBuf, Failure> {
     Ok(std::fs::canonicalize(folder).unwrap_or(folder.to_owned()).join(name))
 }
 
-fn show(path: &Path, text: &str, standing: &Standing) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match standing {
-        Standing::Changed(before) => {
-            writeln!(stdout, "{} has changed since {}:\n", path.display(), before.trusted_at)?;
-            stdout.write_all(clean_text(&changes(&before.text, text)).as_bytes())?;
-        }
-        _ => {
-            writeln!(stdout, "{} says:\n", path.display())?;
-            for line in clean_text(text).lines() {
-                writeln!(stdout, "    {line}")?;
-            }
+/// The file and those it names.
+fn whole(project: &Project) -> String {
+    let named = project.files.iter().map(|file| says(&file.path, &file.text));
+    std::iter::once(says(&project.path, &project.text)).chain(named).collect()
+}
+
+fn says(path: &Path, text: &str) -> String {
+    let lines = clean_text(text).lines().fold(String::new(), |all, line| all + "    " + line + "\n");
+    format!("{} says:\n\n{lines}\n", shown(path))
+}
+
+/// What is not as it was trusted.
+fn whats_new(project: &Project, before: &Record) -> String {
+    let mut text = String::new();
+    if !before.is_of(&project.text) {
+        text += &changed(&project.path, &before.text, &project.text, before);
+    }
+    let of = |files: &[Named], path: &Path| files.iter().position(|file| file.path == path);
+    for file in &project.files {
+        match of(&before.files, &file.path).and_then(|at| before.files.get(at)) {
+            Some(was) if was.sha256 == file.sha256 => {}
+            Some(was) => text += &changed(&file.path, &was.text, &file.text, before),
+            None => text += &says(&file.path, &file.text),
         }
     }
-    Ok(writeln!(stdout)?)
+    for gone in before.files.iter().filter(|file| of(&project.files, &file.path).is_none()) {
+        text += &format!("{} is no longer named.\n\n", shown(&gone.path));
+    }
+    text
+}
+
+fn changed(path: &Path, was: &str, is: &str, before: &Record) -> String {
+    format!("{} has changed since {}:\n\n{}\n", shown(path), before.trusted_at, clean_text(&changes(was, is)))
+}
+
+fn shown(path: &Path) -> String {
+    clean_line(&path.display().to_string())
 }
 
 /// Both versions line by line, with `-` and `+`.
@@ -120,10 +144,14 @@ fn list(trust: &Trust, args: &TrustArgs) -> Outcome {
     if args.json {
         for record in &records {
             let Record { path, sha256, trusted_at, .. } = record;
-            let stands = stands(record);
-            print_json(
-                &serde_json::json!({ "path": path, "sha256": sha256, "trusted_at": trusted_at, "status": stands }),
-            )?;
+            let files: Vec<_> = record
+                .files
+                .iter()
+                .map(|Named { path, sha256, .. }| json!({ "path": path, "sha256": sha256 }))
+                .collect();
+            print_json(&json!({
+                "path": path, "sha256": sha256, "trusted_at": trusted_at, "status": stands(record), "files": files,
+            }))?;
         }
         return Ok(0);
     }
@@ -135,12 +163,16 @@ fn list(trust: &Trust, args: &TrustArgs) -> Outcome {
     Ok(0)
 }
 
+/// What the file names is in it: while it is as it was, the record names the same files.
 fn stands(record: &Record) -> &'static str {
-    match trust::read(&record.path) {
-        Ok(Some(text)) if trust::sha256(text.as_bytes()) == record.sha256 => "as trusted",
+    let is = |path: &Path, sha256: &str| match trust::read(path) {
+        Ok(Some(text)) if trust::sha256(text.as_bytes()) == sha256 => "as trusted",
         Ok(Some(_)) | Err(_) => "changed",
         Ok(None) => "gone",
-    }
+    };
+    let own = is(&record.path, &record.sha256);
+    let named = record.files.iter().all(|file| is(&file.path, &file.sha256) == "as trusted");
+    if own == "as trusted" && !named { "changed" } else { own }
 }
 
 fn remove(trust: &Trust, named: Option<&Path>, directory: &Path) -> Outcome {
@@ -159,6 +191,32 @@ fn remove(trust: &Trust, named: Option<&Path>, directory: &Path) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_are_named_are_shown_whole_and_then_what_changed_in_them() {
+        let file = |name: &str, text: &str| Named::new(Path::new(name), text.to_owned());
+        let mut project = Project {
+            path: "/p/airlock.toml".into(),
+            text: "x\n".into(),
+            settings: Default::default(),
+            files: vec![file("/p/a.env", "A=1\n"), file("/p/b\x1b[2J.env", "B\n")],
+        };
+        let expected =
+            "/p/airlock.toml says:\n\n    x\n\n/p/a.env says:\n\n    A=1\n\n/p/b.env says:\n\n    B\n\n";
+        assert_eq!(whole(&project), expected);
+
+        let before = Record {
+            path: project.path.clone(),
+            sha256: trust::sha256(b"x\n"),
+            trusted_at: "yesterday".into(),
+            text: "x\n".into(),
+            files: std::mem::take(&mut project.files),
+        };
+        project.files = vec![file("/p/a.env", "A=1\nSECRET\n"), file("/p/c.env", "C\n")];
+        let expected = "/p/a.env has changed since yesterday:\n\n  A=1\n+ SECRET\n\n/p/c.env says:\n\n    C\n\n\
+                        /p/b.env is no longer named.\n\n";
+        assert_eq!(whats_new(&project, &before), expected);
+    }
 
     #[test]
     fn changes_are_shown_line_by_line() {

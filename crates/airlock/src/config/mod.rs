@@ -21,10 +21,12 @@ use std::{
     io,
     path::{Path, PathBuf},
 };
-use trust::{Standing, Trust};
+use trust::{Named, Record, Standing, Trust};
 
 /// The name of a project's file.
 pub(crate) const PROJECT_FILE: &str = "airlock.toml";
+/// The most files that a project's file may name.
+const MOST_NAMED: usize = 64;
 
 /// A file of settings and rules that counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,15 @@ pub(crate) struct Project {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     pub(crate) settings: Settings,
+    /// The files that the settings name, read once: what was checked is what counts.
+    pub(crate) files: Vec<Named>,
+}
+
+impl Project {
+    /// What a file that the settings name says.
+    pub(crate) fn named(&self, path: &Path) -> Option<&str> {
+        self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    }
 }
 
 /// Which project's file was asked for.
@@ -63,21 +74,64 @@ pub(crate) fn own_path(home: &Path) -> PathBuf {
 
 /// The project's file that counts.
 pub(crate) fn project(wanted: Wanted<'_>, home: &Path) -> Result<Option<Project>, Failure> {
-    let (path, text) = match wanted {
-        Wanted::Nothing => return Ok(None),
-        Wanted::Named(path) => (absolute(path)?, read_named(path)?),
+    match wanted {
+        Wanted::Nothing => Ok(None),
+        Wanted::Named(path) => opened(absolute(path)?, read_named(path)?, read_named).map(Some),
         Wanted::Here(directory) => {
             let trust = Trust::new(home);
             let Some((path, text)) = find_here(directory, &trust)? else { return Ok(None) };
-            match trust.standing(&path, &text)? {
-                Standing::Trusted => (path, text),
-                standing => return Err(untrusted(&path, &standing)),
+            let Some(record) = trust.record(&path)? else { return Err(untrusted(&path)) };
+            if !record.is_of(&text) {
+                return Err(changed(&path, &record));
+            }
+            let project = look(path, text)?;
+            match record.changed(&project.files) {
+                Some(file) => Err(changed(file, &record)),
+                None => Ok(Some(project)),
             }
         }
-    };
+    }
+}
+
+/// A project's file and the files it names, as they are now, trusted or not.
+pub(crate) fn look(path: PathBuf, text: String) -> Result<Project, Failure> {
+    let from = path.clone();
+    opened(path, text, |file| {
+        let gone = || {
+            Failure::new(format!("there is no {}, which {} names", file.display(), from.display()))
+                .code(2)
+                .fix("put it back, or take it out of the file; --no-config runs without both")
+        };
+        trust::read(file)?.ok_or_else(gone)
+    })
+}
+
+/// A project's file that is the one trusted, in all its parts.
+pub(crate) fn trusted(directory: &Path, trust: &Trust) -> Option<Project> {
+    let (path, text) = find_here(directory, trust).ok()??;
+    let project = look(path, text).ok()?;
+    let standing = trust.standing(&project.path, &project.text, &project.files).ok()?;
+    (standing == Standing::Trusted).then_some(project)
+}
+
+fn opened(
+    path: PathBuf,
+    text: String,
+    read: impl Fn(&Path) -> Result<String, Failure>,
+) -> Result<Project, Failure> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let settings = project::parse(Source { name: &path.display().to_string(), text: &text }, folder)?;
-    Ok(Some(Project { path, text, settings }))
+    let mut files: Vec<Named> = Vec::new();
+    for file in settings.policy.iter().chain(&settings.env_file) {
+        if files.len() == MOST_NAMED {
+            let what = format!("{} names more than {MOST_NAMED} files", path.display());
+            return Err(Failure::new(what).code(2).fix("put their rules or variables together"));
+        }
+        if !files.iter().any(|known| known.path == *file) {
+            files.push(Named::new(file, read(file)?));
+        }
+    }
+    Ok(Project { path, text, settings, files })
 }
 
 /// The nearest `airlock.toml` of this directory, trusted or not.
@@ -119,18 +173,24 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(|err| Failure::because(format!("{} is no path", path.display()), &err).code(2))
 }
 
-fn untrusted(path: &Path, standing: &Standing) -> Failure {
-    let failure = match standing {
-        Standing::Changed(before) => Failure::new(format!(
-            "{} has changed since you trusted it ({})",
-            path.display(),
-            before.trusted_at
-        )),
-        _ => Failure::new(format!("{} is not trusted", path.display())),
-    };
-    failure
+fn untrusted(path: &Path) -> Failure {
+    Failure::new(format!("{} is not trusted", path.display()))
         .why("it lies where sandboxed programs may write, so it counts only as you have seen it")
         .fix("airlock trust (shows it and asks), or --no-config to run without it")
+}
+
+/// `file` is the project's own or one that it names.
+fn changed(file: &Path, before: &Record) -> Failure {
+    let what = format!("{} has changed since you trusted it ({})", file.display(), before.trusted_at);
+    let why = match file == before.path {
+        true => {
+            "it lies where sandboxed programs may write, so it counts only as you have seen it".to_owned()
+        }
+        false => format!("{} names it, and both count only as you have seen them", before.path.display()),
+    };
+    Failure::new(what)
+        .why(why)
+        .fix("airlock trust (shows the change and asks), or --no-config to run without it")
 }
 
 #[cfg(test)]
@@ -171,7 +231,7 @@ mod tests {
         fs::write(world.file(), "memory = \"1G\"\n").unwrap();
         assert!(world.here("project/sub").unwrap_err().what.ends_with("airlock.toml is not trusted"));
 
-        Trust::new(&world.home()).add(&world.file(), "memory = \"1G\"\n").unwrap();
+        Trust::new(&world.home()).add(&world.file(), "memory = \"1G\"\n", &[]).unwrap();
         let found = world.here("project/sub").unwrap().unwrap();
         assert_eq!((found.path, found.settings.memory), (world.file(), Some(1 << 30)));
 
@@ -183,7 +243,7 @@ mod tests {
     fn a_nearer_file_that_somebody_planted_is_not_passed_over() {
         let world = World::new();
         fs::write(world.file(), "").unwrap();
-        Trust::new(&world.home()).add(&world.file(), "").unwrap();
+        Trust::new(&world.home()).add(&world.file(), "", &[]).unwrap();
         fs::write(world.folder.path().join("project/sub/airlock.toml"), "memory = \"64G\"\n").unwrap();
         assert!(world.here("project/sub").unwrap_err().what.ends_with("sub/airlock.toml is not trusted"));
     }
@@ -191,8 +251,35 @@ mod tests {
     #[test]
     fn a_trusted_file_that_is_gone_is_missed() {
         let world = World::new();
-        Trust::new(&world.home()).add(&world.file(), "pids = 10\n").unwrap();
+        Trust::new(&world.home()).add(&world.file(), "pids = 10\n", &[]).unwrap();
         assert!(world.here("project").unwrap_err().what.ends_with("is gone, and you had trusted it"));
+    }
+
+    #[test]
+    fn files_that_a_trusted_file_names_count_as_they_were_seen() {
+        let world = World::new();
+        let (rules, env) = (world.file().with_file_name("rules.toml"), world.file().with_file_name("ci.env"));
+        let text = "policy = \"rules.toml\"\nenv_file = [\"ci.env\"]\n";
+        fs::write(world.file(), text).unwrap();
+        fs::write(&rules, "").unwrap();
+        fs::write(&env, "A=1\n").unwrap();
+        // A record of before such files were kept vouches for none of them.
+        Trust::new(&world.home()).add(&world.file(), text, &[]).unwrap();
+        assert!(world.here("project").unwrap_err().what.contains("rules.toml has changed"));
+
+        let seen = look(world.file(), text.to_owned()).unwrap();
+        Trust::new(&world.home()).add(&world.file(), text, &seen.files).unwrap();
+        assert_eq!(world.here("project").unwrap().unwrap().named(&env), Some("A=1\n"));
+
+        fs::write(&env, "SECRET\n").unwrap();
+        let refused = world.here("project").unwrap_err();
+        assert!(refused.what.contains("ci.env has changed since you trusted it"), "{refused}");
+        fs::write(&env, "A=1\n").unwrap();
+        fs::rename(&rules, world.file().with_file_name("moved.toml")).unwrap();
+        assert!(world.here("project").unwrap_err().what.starts_with("there is no "));
+        std::os::unix::fs::symlink("moved.toml", &rules).unwrap();
+        let linked = world.here("project").unwrap_err();
+        assert_eq!(linked.why.as_deref(), Some("it is a symbolic link"));
     }
 
     #[test]

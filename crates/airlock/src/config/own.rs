@@ -3,7 +3,7 @@
 //! ```toml
 //! [network]
 //! proxy = "http://proxy.example:3128"
-//! host_ports = [5432]
+//! wildcard_names = 512
 //!
 //! [approvals]
 //! timeout = "2m"
@@ -32,7 +32,7 @@ pub(crate) struct Own {
 
 /// The tables there are, and their keys.
 pub(crate) const KEYS: [(&str, &[&str]); 3] = [
-    ("network", &["proxy", "no_proxy", "resolvers", "extra_ca", "host_ports"]),
+    ("network", &["proxy", "no_proxy", "resolvers", "extra_ca", "wildcard_names"]),
     ("approvals", &["timeout", "webhook", "webhook_key"]),
     ("ledger", &["durable"]),
 ];
@@ -63,7 +63,7 @@ fn set(own: &mut Own, value: &Value<'_, '_>, folder: &Path) -> Result<(), Failur
         "no_proxy" => own.egress.no_proxy = value.each(|text| Ok(text.to_owned()))?,
         "resolvers" => own.egress.resolvers = value.each(resolver)?,
         "extra_ca" => own.egress.extra_ca = Some(value.parsed(path)?),
-        "host_ports" => own.egress.host_ports = value.each(port)?,
+        "wildcard_names" => own.egress.wildcard_names = Some(value.parsed(wildcard_names)?),
         "timeout" => own.approvals.timeout_ms = value.parsed(timeout)?,
         "webhook" => own.approvals.webhook = Some(value.parsed(webhook)?),
         "webhook_key" => own.approvals.webhook_key = Some(value.parsed(path)?),
@@ -94,10 +94,13 @@ fn resolver(text: &str) -> Result<SocketAddr, String> {
     text.parse().or_else(|_| bare()).map_err(|_| format!("{text:?} is not ADDRESS or ADDRESS:PORT"))
 }
 
-fn port(text: &str) -> Result<u16, String> {
+/// A sandbox has at most as many names in all.
+const MOST_NAMES: u16 = 4096;
+
+fn wildcard_names(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(port) if port > 0 => Ok(port),
-        _ => Err(format!("{text:?} is not a port: write a number from 1 to 65535")),
+        Ok(names) if (1..=MOST_NAMES).contains(&names) => Ok(names),
+        _ => Err(format!("{text:?} is no budget of names: write a number from 1 to {MOST_NAMES}")),
     }
 }
 
@@ -124,7 +127,7 @@ proxy = \"http://proxy.example:3128\"
 no_proxy = [\"intern.example\"]
 resolvers = [\"192.0.2.53\", \"[2001:db8::53]:5353\"]
 extra_ca = \"ca.pem\"
-host_ports = [5432, 6379]
+wildcard_names = 512
 [approvals]
 timeout = \"2m\"
 webhook = \"https://hooks.example/airlock\"
@@ -138,7 +141,7 @@ durable = true
                 no_proxy: vec!["intern.example".into()],
                 resolvers: vec!["192.0.2.53:53".parse().unwrap(), "[2001:db8::53]:5353".parse().unwrap()],
                 extra_ca: Some("/home/ada/.airlock/ca.pem".into()),
-                host_ports: vec![5432, 6379],
+                wildcard_names: Some(512),
             },
             approvals: Approvals {
                 timeout_ms: 120_000,
@@ -162,7 +165,8 @@ durable = true
             ("[network]\nproxi = \"x\"\n", "config.toml:2:1: there is no setting \"proxi\" here"),
             ("[netwerk]\n", "config.toml:1:2: there is no setting \"netwerk\" here"),
             ("network = 1\n", "config.toml:1:11: network is a table: [network]"),
-            ("[network]\nhost_ports = [0]\n", "config.toml:2:15: \"0\" is not a port"),
+            ("[network]\nwildcard_names = 0\n", "config.toml:2:18: \"0\" is no budget of names"),
+            ("[network]\nwildcard_names = 4097\n", "config.toml:2:18: \"4097\" is no budget of names"),
             ("[approvals]\ntimeout = \"0s\"\n", "config.toml:2:11: nobody answers in no time"),
             ("[ledger]\ndurable = \"yes\"\n", "config.toml:2:11: durable is true or false"),
             ("[network]\nproxy = \"socks5://x\"\n", "config.toml:2:9: \"socks5://x\" is not a proxy"),

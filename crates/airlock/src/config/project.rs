@@ -168,7 +168,7 @@ impl Settings {
     }
 
     /// Puts the settings below the flags: one that was typed has the last word, lists are joined, the file's first.
-    /// Rules are not among them: their order is decided where they meet.
+    /// Rules and files are not among them: the order of rules is decided where they meet, files were read already.
     pub(crate) fn under(self, args: &mut RunArgs) {
         fn below<T>(typed: &mut Option<T>, file: Option<T>) {
             *typed = typed.take().or(file);
@@ -193,7 +193,6 @@ impl Settings {
         before(&mut args.mounts, self.mounts);
         before(&mut args.tmpfs, self.tmpfs);
         before(&mut args.env, self.env);
-        before(&mut args.env_file, self.env_file);
         before(&mut args.cap_add, self.cap_add);
         before(&mut args.cap_drop, self.cap_drop);
         before(&mut args.network.publish, self.publish);

@@ -1,7 +1,8 @@
 //! Which `airlock.toml` counts: one whose exact content a person has trusted.
 //!
 //! A project's file lies where the sandboxed program can write. So `$AIRLOCK_HOME/trust`, where it cannot, remembers
-//! what a person has seen and agreed to: for each path the SHA-256 and the text.
+//! what a person has seen and agreed to: for each path the SHA-256 and the text, and the same of each file that it names
+//! (`policy`, `env_file`), which lie where it lies.
 
 use crate::failure::Failure;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -28,14 +29,34 @@ pub(crate) struct Record {
     pub(crate) trusted_at: String,
     /// The content.
     pub(crate) text: String,
+    /// The files it names, in its order.
+    #[serde(default)]
+    pub(crate) files: Vec<Named>,
+}
+
+/// A file that a project's file names, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// Which file.
+    pub(crate) path: PathBuf,
+    /// SHA-256 of its content, in hex.
+    pub(crate) sha256: String,
+    /// The content.
+    pub(crate) text: String,
+}
+
+impl Named {
+    pub(crate) fn new(path: &Path, text: String) -> Named {
+        Named { path: path.to_owned(), sha256: sha256(text.as_bytes()), text }
+    }
 }
 
 /// How a file stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It says exactly what was trusted.
+    /// It says exactly what was trusted, and so does every file it names.
     Trusted,
-    /// It was trusted when it said something else.
+    /// It was trusted when it, or a file it names, said something else.
     Changed(Box<Record>),
     /// Nobody ever trusted it.
     Unknown,
@@ -52,10 +73,10 @@ impl Trust {
         Trust { folder: home.join("trust") }
     }
 
-    /// How `text`, read from `path`, stands.
-    pub(crate) fn standing(&self, path: &Path, text: &str) -> Result<Standing, Failure> {
+    /// How `text`, read from `path`, stands, with the files that it names.
+    pub(crate) fn standing(&self, path: &Path, text: &str, files: &[Named]) -> Result<Standing, Failure> {
         Ok(match self.record(path)? {
-            Some(record) if record.sha256 == sha256(text.as_bytes()) => Standing::Trusted,
+            Some(record) if record.is_of(text) && record.changed(files).is_none() => Standing::Trusted,
             Some(record) => Standing::Changed(Box::new(record)),
             None => Standing::Unknown,
         })
@@ -73,8 +94,8 @@ impl Trust {
         Ok(serde_json::from_slice::<Record>(&bytes).ok().filter(|record| record.path == path))
     }
 
-    /// Trusts `text` as the content of `path`.
-    pub(crate) fn add(&self, path: &Path, text: &str) -> Result<(), Failure> {
+    /// Trusts `text` as the content of `path`, and the files that it names as they were read.
+    pub(crate) fn add(&self, path: &Path, text: &str, files: &[Named]) -> Result<(), Failure> {
         let place = self.place(path);
         let failed = |err: io::Error| Failure::because(format!("could not write {}", place.display()), &err);
         match rustix::fs::mkdir(&self.folder, Mode::RWXU) {
@@ -86,6 +107,7 @@ impl Trust {
             sha256: sha256(text.as_bytes()),
             trusted_at: airlock_engine::store::now(),
             text: text.to_owned(),
+            files: files.to_vec(),
         };
         let bytes = serde_json::to_vec(&record).map_err(|err| failed(err.into()))?;
         replace(&place, &bytes).map_err(failed)
@@ -119,6 +141,23 @@ impl Trust {
 
     fn place(&self, path: &Path) -> PathBuf {
         self.folder.join(format!("{}.json", sha256(path.as_os_str().as_bytes())))
+    }
+}
+
+impl Record {
+    /// Whether the file itself said this.
+    pub(crate) fn is_of(&self, text: &str) -> bool {
+        self.sha256 == sha256(text.as_bytes())
+    }
+
+    /// The first of these files that is not as it was, or that was not named.
+    pub(crate) fn changed<'f>(&'f self, files: &'f [Named]) -> Option<&'f Path> {
+        let same = |a: &Named, b: &Named| a.path == b.path && a.sha256 == b.sha256;
+        let pairs = self.files.iter().zip(files);
+        let unequal = pairs.clone().find(|(was, is)| !same(was, is)).map(|(_, is)| is.path.as_path());
+        let beyond =
+            self.files.get(files.len()).or(files.get(self.files.len())).map(|file| file.path.as_path());
+        unequal.or(beyond)
     }
 }
 
@@ -195,22 +234,46 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let trust = Trust::new(home.path());
         let path = Path::new("/srv/project/airlock.toml");
-        assert_eq!(trust.standing(path, "a = 1\n").unwrap(), Standing::Unknown);
+        assert_eq!(trust.standing(path, "a = 1\n", &[]).unwrap(), Standing::Unknown);
 
-        trust.add(path, "a = 1\n").unwrap();
+        trust.add(path, "a = 1\n", &[]).unwrap();
 
-        assert_eq!(trust.standing(path, "a = 1\n").unwrap(), Standing::Trusted);
-        let Standing::Changed(before) = trust.standing(path, "a = 1 \n").unwrap() else {
+        assert_eq!(trust.standing(path, "a = 1\n", &[]).unwrap(), Standing::Trusted);
+        let Standing::Changed(before) = trust.standing(path, "a = 1 \n", &[]).unwrap() else {
             panic!("not changed")
         };
         assert_eq!(before.text, "a = 1\n");
         assert_eq!(
-            trust.standing(Path::new("/srv/other/airlock.toml"), "a = 1\n").unwrap(),
+            trust.standing(Path::new("/srv/other/airlock.toml"), "a = 1\n", &[]).unwrap(),
             Standing::Unknown
         );
         assert_eq!(trust.list().unwrap().len(), 1);
         assert!(trust.remove(path).unwrap() && !trust.remove(path).unwrap());
-        assert_eq!(trust.standing(path, "a = 1\n").unwrap(), Standing::Unknown);
+        assert_eq!(trust.standing(path, "a = 1\n", &[]).unwrap(), Standing::Unknown);
+    }
+
+    #[test]
+    fn a_file_that_is_named_is_trusted_with_its_content() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = Trust::new(home.path());
+        let path = Path::new("/srv/project/airlock.toml");
+        let file = |name: &str, text: &str| Named::new(Path::new(name), text.to_owned());
+        let agreed = [file("/srv/project/a.toml", "a"), file("/srv/project/b.env", "b")];
+        trust.add(path, "x", &agreed).unwrap();
+
+        assert_eq!(trust.standing(path, "x", &agreed).unwrap(), Standing::Trusted);
+        let record = trust.record(path).unwrap().unwrap();
+        let [a, b] = &agreed;
+        let more = [a.clone(), b.clone(), file("/srv/project/c.env", "")];
+        for (files, changed) in [
+            (vec![a.clone(), file("/srv/project/b.env", "B")], "/srv/project/b.env"),
+            (vec![a.clone()], "/srv/project/b.env"),
+            (vec![b.clone(), a.clone()], "/srv/project/b.env"),
+            (more.to_vec(), "/srv/project/c.env"),
+        ] {
+            assert_eq!(record.changed(&files), Some(Path::new(changed)));
+            assert!(matches!(trust.standing(path, "x", &files).unwrap(), Standing::Changed(_)));
+        }
     }
 
     #[test]

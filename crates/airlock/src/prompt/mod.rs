@@ -5,11 +5,11 @@
 //! and answers nothing, and what is typed at a real question never reaches the program. See `docs/approvals.md`.
 
 mod keys;
+mod page;
 mod screen;
 
 pub(crate) use screen::Screen;
 
-use crate::clean::clean_line;
 use airlock_protocol::{
     approval::{Given, Pending, Scope},
     spec::WindowSize,
@@ -24,6 +24,8 @@ pub(crate) struct Prompt {
     keys: Keys,
     /// When it is refused unanswered, on the clock of whoever asks.
     until: u64,
+    /// Whether the screen shows all that matters.
+    is_whole: bool,
 }
 
 /// What a person did.
@@ -46,21 +48,17 @@ impl Prompt {
             words: words.to_owned(),
             keys: Keys::new(mark, now),
             until: now.saturating_add(wait),
+            is_whole: false,
         }
     }
 
-    /// The question as bytes for an empty screen.
-    pub(crate) fn draw(&self, size: WindowSize) -> Vec<u8> {
-        let columns = usize::from(size.columns.max(20));
-        let lines = self.lines();
-        let cut = |line: &String| line.chars().take(columns.saturating_sub(1)).collect::<String>();
-        let most = usize::from(size.rows.max(4)).saturating_sub(1);
-        // In a low window the empty lines go first.
-        let is_low = lines.len() > most;
-        let lines = lines.iter().filter(|line| !is_low || !line.is_empty());
+    /// The question as bytes for an empty screen of this size. What is not wholly shown cannot be allowed.
+    pub(crate) fn draw(&mut self, size: WindowSize) -> Vec<u8> {
+        let page = page::page(&self.pending, &self.words, size);
+        self.is_whole = page.is_whole;
         let mut text = String::from("\x1b[2J\x1b[H");
-        for line in lines.map(cut).take(most) {
-            text += &line;
+        for line in &page.lines {
+            text += line;
             text += "\r\n";
         }
         text += &self.keys.question();
@@ -69,14 +67,14 @@ impl Prompt {
 
     /// What was typed.
     pub(crate) fn typed(&mut self, bytes: &[u8], now: u64) -> Option<Reaction> {
-        self.keys.typed(bytes, now).and_then(reaction)
+        self.keys.typed(bytes, now).and_then(|key| self.reaction(key))
     }
 
     /// What time alone does.
     pub(crate) fn tick(&mut self, now: u64) -> Option<Reaction> {
         match now >= self.until {
             true => Some(Reaction::Later),
-            false => self.keys.tick(now).and_then(reaction),
+            false => self.keys.tick(now).and_then(|key| self.reaction(key)),
         }
     }
 
@@ -86,38 +84,9 @@ impl Prompt {
         self.keys.due(now).map_or(end, |escape| escape.min(end))
     }
 
-    fn lines(&self) -> Vec<String> {
-        let pending = &self.pending;
-        let what = match pending.kind.as_str() {
-            "publish" => format!("a connection from {} to port {} inside", pending.host, pending.port),
-            _ => format!("a connection to {} port {}", pending.host, pending.port),
-        };
-        [
-            format!("airlock asks                                {}", self.words),
-            String::new(),
-            format!("The sandbox {} wants", pending.sandbox),
-            String::new(),
-            format!("    {what}"),
-            String::new(),
-            format!("Rule: {}", pending.rule),
-            String::new(),
-            "  y    allow this connection".to_owned(),
-            "  s    allow it as long as this sandbox lives".to_owned(),
-            "  a    allow it always: the rule is written down".to_owned(),
-            "  n    refuse".to_owned(),
-            "  d    refuse it as long as this sandbox lives".to_owned(),
-            "  Esc  later".to_owned(),
-            String::new(),
-            format!(
-                "Unanswered it is refused at {} UTC.",
-                pending.until.get(11..19).unwrap_or(&pending.until)
-            ),
-            format!("`airlock approve {}` answers it from elsewhere.", pending.id),
-            "The program is not shown meanwhile and sees no key.".to_owned(),
-        ]
-        .iter()
-        .map(|line| clean_line(line))
-        .collect()
+    fn reaction(&self, key: Key) -> Option<Reaction> {
+        reaction(key)
+            .filter(|reaction| self.is_whole || !matches!(reaction, Reaction::Answered(Given::Approved, _)))
     }
 }
 
@@ -169,7 +138,7 @@ The sandbox web wants
 
 Rule: ask *.example.com (airlock.toml:12)
 
-  y    allow this connection
+  y    allow this connection, and others like it that wait now
   s    allow it as long as this sandbox lives
   a    allow it always: the rule is written down
   n    refuse
@@ -192,17 +161,29 @@ The program is not shown meanwhile and sees no key.
     }
 
     #[test]
-    fn a_small_window_shows_what_fits() {
-        let text =
-            String::from_utf8(prompt("api.example.com").draw(WindowSize { rows: 5, columns: 20 })).unwrap();
-        assert_eq!(text.matches("\r\n").count(), 4);
-        assert!(text.lines().all(|line| line.chars().filter(|c| !c.is_control()).count() < 40));
+    fn what_is_not_wholly_shown_is_refused_or_put_off_and_never_allowed() {
+        let answered = |size: WindowSize, key: &[u8]| {
+            let mut prompt = prompt("api.example.com");
+            prompt.draw(SIZE);
+            prompt.draw(size);
+            assert_eq!(prompt.typed(b"\x1b[7;31R", 10), None);
+            prompt.typed(key, 1_000)
+        };
+        let small = WindowSize { rows: 3, columns: 30 };
+        for key in [b"y", b"s", b"a"] {
+            assert_eq!(answered(small, key), None);
+            assert!(answered(SIZE, key).is_some());
+        }
+        assert_eq!(answered(small, b"n"), Some(Reaction::Answered(Given::Refused, Scope::Once)));
+        assert_eq!(answered(small, b"d"), Some(Reaction::Answered(Given::Refused, Scope::Sandbox)));
+        assert_eq!(answered(small, b"\x03"), Some(Reaction::Later));
     }
 
     #[test]
     fn keys_are_answers() {
         let answered = |key: &[u8]| {
             let mut prompt = prompt("x");
+            prompt.draw(SIZE);
             assert_eq!(prompt.typed(b"\x1b[7;31R", 10), None);
             prompt.typed(key, 1_000)
         };

@@ -255,6 +255,7 @@ async fn follow_main(
                     say(replies, &Reply::Started { pid }).await;
                 }
                 News::Stopped { signal } => say(replies, &Reply::Stopped { signal }).await,
+                News::Told(event) => say(replies, &Reply::Event(event)).await,
                 News::Refused(refusal) => {
                     say(replies, &Reply::Refused(refusal)).await;
                     return;

@@ -120,6 +120,7 @@ impl Born {
         let is_recheck_due = self.plan.image.is_recheck_due;
         let (keeper, wall) = self.into_keeper(guest, orders);
         let keeper = Rc::new(keeper);
+        tasks.spawn_local(wall::tell_trouble(keeper.gate.clone(), teller.clone()));
         wall.raise(&keeper, seat, tasks)?;
         tasks.spawn_local(link::write(link.clone(), queue));
         tasks.spawn_local(link::read(link, keeper.clone()));
@@ -158,6 +159,7 @@ impl Born {
             ended: tokio::sync::watch::Sender::new(None),
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             gate: self.wall.gate.clone(),
+            wall: std::cell::OnceCell::new(),
             plan,
         };
         (keeper, self.wall)
@@ -359,6 +361,7 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
     let _ = keeper.clear().await;
+    keeper.wall.get().into_iter().for_each(|wall| wall.close());
     if let Err(err) = keeper.gate.close() {
         eprintln!("airlock keep: {}", plan::chain(&err));
     }

@@ -34,6 +34,8 @@ pub enum News {
         /// By this signal.
         signal: i32,
     },
+    /// Something that a person has to hear, whether or not anybody watches.
+    Told(airlock_protocol::event::Event),
     /// It could not be started.
     Refused(Refusal),
 }

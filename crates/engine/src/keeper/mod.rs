@@ -31,6 +31,7 @@ use crate::{
 use airlock_gate::Gate;
 use airlock_images::host::View;
 use airlock_linux::cgroup::Group;
+use airlock_net::wall::Wall;
 use airlock_protocol::{
     control::{Exec, Refusal},
     guest::ToGuest,
@@ -38,7 +39,7 @@ use airlock_protocol::{
     state::{Exit, State, Status},
 };
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     os::fd::OwnedFd,
     rc::Rc,
     time::Duration,
@@ -61,6 +62,7 @@ pub struct Keeper {
     programs: program::Table,
     log: Rc<log::Log>,
     gate: Rc<Gate>,
+    wall: OnceCell<Rc<Wall>>,
     orders: mpsc::Sender<Order>,
     ended: tokio_watch::Sender<Option<Exit>>,
     main: Cell<u32>,

@@ -1,26 +1,31 @@
 //! The wall of a sandbox: the gate that decides, and what carries what it permits.
 
-use super::{Keeper, Tasks, plan};
+use super::{Keeper, Tasks, life::News, plan};
 use crate::store::Sandbox;
 use airlock_gate::{Gate, Setup, ledger::Ledger, policy::BadPolicy};
-use airlock_linux::net::seat::{OUTSIDE_V4, OWN_V4, Seat};
+use airlock_linux::net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat};
 use airlock_net::{
-    egress::Egress,
+    egress::{BadProxy, Egress},
     publish::{self, Published},
     wall,
-    webhook::Webhook,
+    webhook::{self, Webhook},
 };
 use airlock_protocol::{
     approval::{Answer, Pending},
     control::Refusal,
     event::Event,
     policy::{Policy, Rule},
-    spec::Spec,
+    spec::{self, Spec},
 };
-use std::{io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    time::Duration,
+};
 use tokio::{
     net::{TcpSocket, TcpStream},
-    sync::broadcast::error::RecvError,
+    sync::{broadcast::error::RecvError, mpsc},
 };
 
 /// The wall before anything runs behind it: what can go wrong has gone wrong by now.
@@ -34,10 +39,11 @@ pub(super) struct Prepared {
 
 /// Reads what the spec says of the wall.
 pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusal> {
-    let what = "the wall of this sandbox cannot be built";
-    let refused = |err: &dyn std::error::Error| plan::refusal(125, what, Some(&plan::chain(err)), None);
-    let ledger = Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable)
-        .map_err(|err| plan::refusal(125, "the ledger cannot be opened", Some(&plan::chain(&err)), None))?;
+    let ledger =
+        Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
+            let fix = format!("look at what is in {}", sandbox.folder().display());
+            plan::refusal(125, "the ledger cannot be opened", Some(&plan::chain(&err)), Some(&fix))
+        })?;
     let gate = Gate::new(Setup {
         sandbox: sandbox.id().clone(),
         name: spec.name.to_string(),
@@ -46,15 +52,61 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
     });
-    let published = spec.publish.iter().map(publish::listen).collect::<Result<_, _>>();
-    Ok(Prepared {
-        gate: Rc::new(gate.map_err(|bad| bad_policy(&bad))?),
-        egress: Egress::new(&spec.egress).map_err(|err| refused(&err))?,
-        webhook: webhook(spec).map_err(|err| refused(&*err))?,
-        published: published.map_err(|err| {
-            plan::refusal(125, "a port cannot be published", Some(&plan::chain(&err)), None)
-        })?,
-    })
+    let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
+    let published = listen(&spec.publish)?;
+    Ok(Prepared { gate: Rc::new(gate.map_err(|bad| bad_policy(&bad))?), egress, webhook, published })
+}
+
+/// Takes the ports of the host.
+fn listen(wishes: &[spec::Publish]) -> Result<Vec<Published>, Refusal> {
+    let one = |wish: &spec::Publish| {
+        if [LISTENER_PORT, RESOLVER_PORT].contains(&wish.inside) {
+            let what = format!("port {} inside cannot be published", wish.inside);
+            let why = format!("the wall itself uses the ports {LISTENER_PORT} and {RESOLVER_PORT} inside");
+            return Err(plan::refusal(
+                125,
+                &what,
+                Some(&why),
+                Some("let the program listen at another port"),
+            ));
+        }
+        let cannot = |err: publish::CannotPublish| {
+            plan::refusal(125, "a port cannot be published", Some(&plan::chain(&err)), Some(&err.fix()))
+        };
+        publish::listen(wish).map_err(cannot)
+    };
+    wishes.iter().map(one).collect()
+}
+
+/// How connections of the sandbox leave this host, and the webhook where there is one.
+fn ways_out(
+    settings: &spec::Egress,
+    approvals: &spec::Approvals,
+) -> Result<(Egress, Option<(Webhook, Egress)>), Refusal> {
+    let refused = |why: &str, fix: &str| {
+        plan::refusal(125, "the wall of this sandbox cannot be built", Some(why), Some(fix))
+    };
+    let bad_proxy = |err: BadProxy| refused(&plan::chain(&err), err.fix());
+    let bad_webhook = |err: webhook::Error| refused(&plan::chain(&err), &err.fix());
+    let egress = Egress::new(settings).map_err(bad_proxy)?;
+    let extra = settings.extra_ca.as_deref();
+    extra.map(webhook::certificates).transpose().map_err(bad_webhook)?;
+    let Some(url) = &approvals.webhook else { return Ok((egress, None)) };
+    let Some(key) = &approvals.webhook_key else {
+        let fix = "in config.toml, [approvals] webhook_key = \"FILE\" names a file with the key";
+        return Err(refused("a webhook needs a key that signs what it is told", fix));
+    };
+    let unread = |err: io::Error| {
+        let why = format!("the webhook's key {} cannot be read", key.display());
+        refused(
+            &format!("{why}: {}", plan::chain(&err)),
+            "correct webhook_key under [approvals] in config.toml",
+        )
+    };
+    let key = std::fs::read(key).map_err(unread)?.trim_ascii().to_vec();
+    let webhook = Webhook::trusting_this_host(url, key, extra).map_err(bad_webhook)?;
+    let other = Egress::new(settings).map_err(bad_proxy)?;
+    Ok((egress, Some((webhook, other))))
 }
 
 impl Prepared {
@@ -69,6 +121,8 @@ impl Prepared {
         }
         let Some(seat) = seat else { return Ok(()) };
         let wall = wall::raise(seat, gate, self.egress, &keeper.spec.hostname, tasks)?;
+        // Raised once: nobody has set it before.
+        let _ = keeper.wall.set(wall.clone());
         for published in self.published {
             let keeper = keeper.clone();
             let inside = move |port| connect_inside(keeper.clone(), port);
@@ -113,15 +167,6 @@ fn bad_policy(bad: &BadPolicy) -> Refusal {
     plan::refusal(2, &bad.headline(), why, fix)
 }
 
-fn webhook(spec: &Spec) -> Result<Option<(Webhook, Egress)>, Box<dyn std::error::Error>> {
-    let Some(url) = &spec.approvals.webhook else { return Ok(None) };
-    let key = spec.approvals.webhook_key.as_ref().ok_or("a webhook needs a key (approvals.webhook_key)")?;
-    let key = std::fs::read(key).map_err(|err| format!("{} cannot be read: {err}", key.display()))?;
-    let key = key.trim_ascii().to_vec();
-    let webhook = Webhook::trusting_this_host(url, key, spec.egress.extra_ca.as_deref())?;
-    Ok(Some((webhook, Egress::new(&spec.egress)?)))
-}
-
 /// Keeps the rules that came later for the next start of the sandbox.
 async fn remember(keeper: Rc<Keeper>) {
     let mut generation = keeper.gate.generation();
@@ -130,6 +175,17 @@ async fn remember(keeper: Rc<Keeper>) {
         if let Err(err) = keeper.sandbox.write_spec(&spec) {
             eprintln!("airlock keep: {}", plan::chain(&err));
         }
+    }
+}
+
+/// Says once for each spell that the ledger cannot be written: in the keeper's log and to the first client.
+pub(super) async fn tell_trouble(gate: Rc<Gate>, news: mpsc::Sender<News>) {
+    let mut trouble = gate.trouble();
+    while trouble.changed().await.is_ok() {
+        let Some(why) = trouble.borrow_and_update().clone() else { continue };
+        eprintln!("airlock keep: {why}");
+        // A client that does not read has the log.
+        let _ = news.try_send(News::Told(Event::LedgerFails { why }));
     }
 }
 
@@ -161,10 +217,70 @@ async fn ask(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, pending: Pending) {
     }
 }
 
-/// A connection to a port inside, from an address that is not the sandbox's own.
+/// A connection to a port inside, from an address that is not the sandbox's own. A server that listens on 127.0.0.1 only
+/// is found there.
 async fn connect_inside(keeper: Rc<Keeper>, port: u16) -> io::Result<TcpStream> {
     let porter = keeper.launched.porter.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-    let socket = TcpSocket::from_std_stream(porter.tcp_socket()?.into());
-    socket.bind(SocketAddr::from((OUTSIDE_V4, 0)))?;
-    socket.connect(SocketAddr::from((OWN_V4, port))).await
+    let to = |address| async move {
+        let socket = TcpSocket::from_std_stream(porter.tcp_socket()?.into());
+        socket.bind(SocketAddr::from((OUTSIDE_V4, 0)))?;
+        socket.connect(SocketAddr::from((address, port))).await
+    };
+    match to(OWN_V4).await {
+        Err(err) if err.kind() == io::ErrorKind::ConnectionRefused => to(Ipv4Addr::LOCALHOST).await,
+        connected => connected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use airlock_protocol::spec::{self, Approvals};
+
+    #[test]
+    fn the_walls_own_ports_inside_cannot_be_published() {
+        for inside in [LISTENER_PORT, RESOLVER_PORT] {
+            let wish = spec::Publish { address: Ipv4Addr::LOCALHOST.into(), port: 0, inside };
+            let refusal = listen(&[wish]).unwrap_err();
+            assert_eq!(refusal.what, format!("port {inside} inside cannot be published"));
+            assert!(refusal.fix.is_some());
+        }
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_had_comes_with_a_fix_and_without_numbers_of_errors() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let keep = std::net::TcpListener::bind(taken).unwrap();
+        let elsewhere = spec::Publish { address: Ipv4Addr::new(192, 0, 2, 7).into(), port: 8080, inside: 80 };
+        let taken = spec::Publish { address: taken.ip(), port: taken.port(), inside: 80 };
+        for wish in [taken, elsewhere] {
+            let refusal = listen(&[wish]).unwrap_err();
+            assert!(refusal.fix.is_some(), "{refusal:?}");
+            assert!(!format!("{refusal:?}").contains("os error"), "{refusal:?}");
+        }
+        drop(keep);
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_come_with_a_fix() {
+        let egress = |egress: spec::Egress| ways_out(&egress, &Approvals::default()).err().unwrap();
+        let hook = |webhook: &str, key: Option<&str>| {
+            let webhook_key = key.map(Into::into);
+            let approvals = Approvals { webhook: Some(webhook.into()), webhook_key, ..Approvals::default() };
+            ways_out(&spec::Egress::default(), &approvals).err().unwrap()
+        };
+        let refusals = [
+            egress(spec::Egress { proxy: Some("socks5://x".into()), ..Default::default() }),
+            egress(spec::Egress { no_proxy: vec!["a b".into()], ..Default::default() }),
+            egress(spec::Egress { extra_ca: Some("/nowhere/ca.pem".into()), ..Default::default() }),
+            egress(spec::Egress { extra_ca: Some("/dev/null".into()), ..Default::default() }),
+            hook("https://hooks.example/", None),
+            hook("https://hooks.example/", Some("/nowhere/key")),
+            hook("https://hooks.example/", Some("/dev/null")),
+        ];
+        for refusal in refusals {
+            assert!(refusal.why.is_some() && refusal.fix.is_some(), "{refusal:?}");
+            assert!(!format!("{refusal:?}").contains("os error"), "{refusal:?}");
+        }
+    }
 }

@@ -57,10 +57,10 @@ impl Gate {
         self.permit(crossing, ruling, None, detail)
     }
 
-    /// Denies, or with `audit_only` records that it would have.
+    /// Denies, or with `audit_only` records that it would have. This host's own loopback stays closed all the same.
     fn deny(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
         let reason = ruling.reason;
-        if self.policy.borrow().audit_only {
+        if self.policy.borrow().audit_only && !crossing.is_to_this_host() {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
         self.record_or_owe(Entry::Decision {
@@ -113,6 +113,7 @@ impl Gate {
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
     fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
+        self.ledger_fails(err);
         self.owe_unrecorded(crossing.record());
         let mut denial = self.denial(crossing, Reason::Ledger, None, Some(err.to_string()));
         denial.hint = "free space where the state directory is; crossings work again at once".to_owned();

@@ -51,6 +51,11 @@ impl Crossing {
         }
     }
 
+    /// Whether it is `host.airlock`.
+    pub(super) fn is_to_this_host(&self) -> bool {
+        self.target().name().is_some_and(crate::host::HostName::is_host_airlock)
+    }
+
     pub(super) fn port(&self) -> u16 {
         match self {
             Crossing::Resolve { .. } => 0,

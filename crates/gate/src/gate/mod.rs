@@ -19,6 +19,7 @@ mod crowd;
 mod record;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod unanswered;
 
 pub use change::AnswerError;
@@ -65,6 +66,7 @@ pub struct Gate {
     owed: RefCell<Owed>,
     refusals: RefCell<Refusals>,
     refused: Notify,
+    trouble: trouble::Trouble,
 }
 
 impl Gate {
@@ -85,6 +87,7 @@ impl Gate {
             owed: RefCell::default(),
             refusals: RefCell::default(),
             refused: Notify::new(),
+            trouble: trouble::Trouble::default(),
         })
     }
 
@@ -125,7 +128,7 @@ impl Gate {
 
     /// Writes and syncs what is left. For the end of the keeper.
     pub fn close(&self) -> Result<(), crate::ledger::Error> {
-        self.tell_refused();
+        self.tell_all_refused();
         self.pay()?;
         self.ledger.sync_now()
     }

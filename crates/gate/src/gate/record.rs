@@ -6,7 +6,7 @@ use crate::{
     judge::Judged,
     ledger,
     permit::{Denial, Reason, Trace},
-    refusals::{Key, Sort},
+    refusals::{Asked, Counted, Key, Sort},
 };
 use airlock_protocol::{
     event::Event,
@@ -95,6 +95,20 @@ impl Gate {
         }
     }
 
+    /// The kernel refused so many more packets, and did not tell where they wanted to go.
+    pub fn refused_untold(&self, times: u64) {
+        if times > 0 {
+            self.record_or_owe(several(times, Some(Reason::Several)));
+        }
+    }
+
+    /// A name whose denial is in the ledger was asked for again. Counted, and told later.
+    pub fn asked_again(&self, name: &str, question: &str, reason: Reason) {
+        let (name, question) = (ledger::shown(name), ledger::shown(question));
+        self.refusals.borrow_mut().asked_again(Asked { name, question, reason });
+        self.refused.notify_one();
+    }
+
     /// Whether a decision without an effect outside has a record of its own; else it is counted.
     pub(super) fn is_told(&self, sort: Sort) -> bool {
         let is_told = self.refusals.borrow_mut().note(sort);
@@ -109,17 +123,31 @@ impl Gate {
         loop {
             let closes_at = self.refusals.borrow().closes_at();
             match closes_at {
-                Some(at) => {
-                    tokio::time::sleep_until(at).await;
-                    self.tell_refused();
-                }
+                // Another window may open meanwhile that closes sooner.
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => self.tell_refused(),
+                    () = self.refused.notified() => {}
+                },
                 None => self.refused.notified().await,
             }
         }
     }
 
-    pub(super) fn tell_refused(&self) {
+    fn tell_refused(&self) {
         let counted = self.refusals.borrow_mut().take();
+        self.tell_counted(counted);
+    }
+
+    /// Tells everything counted, also where a window is still open.
+    pub(super) fn tell_all_refused(&self) {
+        let counted = self.refusals.borrow_mut().take_all();
+        self.tell_counted(counted);
+    }
+
+    fn tell_counted(&self, counted: Counted) {
+        for (asked, times) in counted.asked {
+            self.record_or_owe(self.denied_name(asked, times));
+        }
         for (key, times) in counted.again {
             self.record_or_owe(self.refusal(key, Some(times)));
         }
@@ -149,6 +177,23 @@ impl Gate {
             detail: None,
             flow: None,
             times,
+        }
+    }
+
+    fn denied_name(&self, Asked { name, question, reason }: Asked, times: u64) -> Entry {
+        let judge = self.judge.borrow();
+        let target = name.parse::<Target>().ok();
+        let judged =
+            target.filter(|_| reason == Reason::Rule).and_then(|target| judge.connect(&target, 443).rule);
+        Entry::Decision {
+            crossing: Crossing::Resolve { host: name, question },
+            verdict: Verdict::Deny,
+            audit_only: false,
+            rule: judged.map(|rule| rule.words().to_owned()),
+            reason: Some(reason.word().to_owned()),
+            detail: None,
+            flow: None,
+            times: Some(times),
         }
     }
 
@@ -183,7 +228,8 @@ impl Gate {
     }
 
     fn write(&self, entry: impl FnOnce(u64) -> Entry) -> Result<u64, ledger::Error> {
-        let record = self.ledger.append_with(entry)?;
+        let record = self.ledger.append_with(entry).inspect_err(|err| self.ledger_fails(err))?;
+        self.ledger_works();
         let seq = record.seq;
         self.events.tell(|| Event::Crossing(Box::new(record)));
         Ok(seq)
@@ -194,7 +240,7 @@ impl Owed {
     fn push(&mut self, entry: Entry) {
         match self.entries.len() < MOST_OWED {
             true => self.entries.push_back(entry),
-            false => self.more += 1,
+            false => self.more = self.more.saturating_add(decisions(&entry)),
         }
     }
 
@@ -229,6 +275,14 @@ impl Owed {
         if self.entries.pop_front().is_none() {
             self.more = 0;
         }
+    }
+}
+
+/// How many decisions an entry stands for.
+fn decisions(entry: &Entry) -> u64 {
+    match entry {
+        Entry::Decision { times, .. } => times.unwrap_or(1),
+        _ => 0,
     }
 }
 

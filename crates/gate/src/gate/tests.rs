@@ -509,6 +509,37 @@ fn what_cannot_be_recorded_does_not_cross_and_is_told_when_it_can_be() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_the_ledger_fails_is_told_once_for_each_spell() {
+    let world = World::new();
+    let (mut trouble, mut events) = (world.gate.trouble(), world.gate.events());
+    let file = world.folder.path().join("ledger.jsonl");
+    let mut spell = || {
+        fs::create_dir(&file).unwrap();
+        for _ in 0..3 {
+            assert!(now(world.gate.ask(connect("api.example.com", 443))).is_err());
+        }
+        fs::remove_dir(&file).unwrap();
+        assert!(now(world.gate.ask(connect("api.example.com", 443))).is_ok());
+        fs::remove_file(&file).unwrap();
+        let told = trouble.has_changed().unwrap();
+        let why = trouble.borrow_and_update().clone().unwrap();
+        assert!(why.contains("nothing crosses the wall") && !why.contains("os error"), "{why}");
+        told
+    };
+
+    assert!(spell());
+    assert!(!spell(), "by turns");
+    advance(Duration::from_secs(61)).await;
+    assert!(spell());
+
+    let mut told = 0;
+    while let Ok(event) = events.try_recv() {
+        told += u32::from(matches!(event, Event::LedgerFails { .. }));
+    }
+    assert_eq!(told, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_denials_and_lookups_is_counted_and_drives_nothing_out() {
     let world = World::new();
     let _ = now(world.gate.ask(connect("api.example.com", 443))).unwrap();

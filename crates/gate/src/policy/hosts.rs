@@ -100,6 +100,11 @@ impl Hosts<'_> {
                 }
                 _ => Ok(()),
             },
+            Pattern::Under(name) if name.is_host_airlock() => {
+                let bad = bad(format!("`{host}` leads nowhere"))
+                    .why("this host's own loopback has no names below it");
+                Err(bad.fix("name it and its ports: host.airlock:3000"))
+            }
             host if host.is_host_airlock() && matches!(ports, None | Some([Ports::ALL])) => {
                 let bad = bad(format!("`{host}` is opened by port")).why("it is this host's own loopback");
                 Err(bad.fix("name the ports: ports = [3000] in a file, host.airlock:3000 in a flag"))

@@ -105,6 +105,7 @@ fn every_fault_is_found_at_its_line_and_column() {
         ("[[rule]]\nallow = \"a.*.test\"", (2, 9), "not a host"),
         ("[[rule]]\nallow = \"*a.test\"", (2, 9), "not a host"),
         ("[[rule]]\nallow = \"::ffff:192.0.2.1\"", (2, 9), "not a host"),
+        ("[[rule]]\nallow = \"*.host.airlock\"\nports = [3000]", (2, 9), "leads nowhere"),
         ("[[rule]]\nallow = \"host.airlock\"", (2, 9), "opened by port"),
         ("[[rule]]\nallow = \"host.airlock\"\nports = \"*\"", (2, 9), "opened by port"),
         ("[[rule]]\nallow = \"gihub\"", (2, 9), "no group gihub"),

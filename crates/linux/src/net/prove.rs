@@ -30,11 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// Called before anything is open. What it was refused is for the keeper to [`witness`].
 pub fn prove() -> Result<(), Error> {
-    connects_are_refused(AddressFamily::INET, &[outside_v4(), listener_v4()])?;
+    connects_are_refused(AddressFamily::INET, &[outside_v4(), listener_v4(), resolver_v4()])?;
     sends_are_refused(AddressFamily::INET, &[outside_v4(), resolver_v4()])?;
     if sockets::families().during("ask for IPv6")? == Families::Both {
-        connects_are_refused(AddressFamily::INET6, &[outside_v6(), listener_v6()])?;
-        sends_are_refused(AddressFamily::INET6, &[outside_v6()])?;
+        connects_are_refused(AddressFamily::INET6, &[outside_v6(), listener_v6(), resolver_v6()])?;
+        sends_are_refused(AddressFamily::INET6, &[outside_v6(), resolver_v6()])?;
     }
     Ok(())
 }
@@ -118,4 +118,8 @@ fn listener_v6() -> SocketAddr {
 
 fn resolver_v4() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESOLVER_PORT)
+}
+
+fn resolver_v6() -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::LOCALHOST.into(), RESOLVER_PORT)
 }

@@ -17,6 +17,7 @@ mod route;
 pub use lookup::Fault;
 pub use proxy::{BadProxy, ProxyError};
 
+use crate::names::Bounds;
 use airlock_gate::address::{self, Cidr, Special};
 use airlock_gate::host::{HostName, Target};
 use airlock_gate::{Kind, Permit};
@@ -41,7 +42,7 @@ pub struct Egress {
     routes: Routes,
     proxy: Option<Proxy>,
     direct: Vec<Direct>,
-    host_ports: Vec<u16>,
+    names: Bounds,
     deadline: Duration,
     #[cfg(test)]
     exempt: Vec<Cidr>,
@@ -67,9 +68,6 @@ pub enum DialError {
         /// What was refused, and why.
         addresses: Vec<(IpAddr, Why)>,
     },
-    /// `host.airlock` does not lead to this port. A denial, by the word `host_port`.
-    #[error("port {0} of the host is not opened to sandboxes; add it to egress.host_ports")]
-    HostPort(u16),
     /// The name has no addresses.
     #[error("{host} cannot be resolved")]
     Unresolved {
@@ -147,11 +145,16 @@ impl Egress {
             routes: Routes::default(),
             proxy: settings.proxy.as_deref().map(Proxy::parse).transpose()?,
             direct: settings.no_proxy.iter().map(|text| Direct::parse(text)).collect::<Result<_, _>>()?,
-            host_ports: settings.host_ports.clone(),
+            names: Bounds::with_labels(settings.wildcard_names),
             deadline: DEADLINE,
             #[cfg(test)]
             exempt: Vec::new(),
         })
+    }
+
+    /// How many names there may be.
+    pub(crate) fn names(&self) -> Bounds {
+        self.names
     }
 
     /// Connects to where `permit` leads, within 30 seconds. Take its [`Permit::trace`] before, to tell how it went.
@@ -195,7 +198,8 @@ impl Egress {
         if let Target::Name(name) = wish.target
             && name.is_host_airlock()
         {
-            return self.own_loopback(wish).await;
+            // A rule named it and this port; the gate permits it for nothing else.
+            return connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await;
         }
         let proxy =
             self.proxy.as_ref().filter(|_| !self.direct.iter().any(|direct| direct.matches(wish.target)));
@@ -209,14 +213,6 @@ impl Egress {
             Some(proxy) => self.through(proxy, wish).await,
             None => connect(wish, &race::interleave(&checked)).await,
         }
-    }
-
-    /// Named ports of the host's loopback, under a name of their own.
-    async fn own_loopback(&self, wish: &Wish<'_>) -> Result<Dialled, DialError> {
-        if !self.host_ports.contains(&wish.port) {
-            return Err(DialError::HostPort(wish.port));
-        }
-        connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await
     }
 
     async fn resolve(&self, name: &HostName) -> Result<std::rc::Rc<[IpAddr]>, DialError> {
@@ -270,14 +266,13 @@ impl Egress {
 impl DialError {
     /// Whether the ledger has it as a denial, not as a failure.
     pub fn is_denial(&self) -> bool {
-        matches!(self, DialError::Address { .. } | DialError::HostPort(_))
+        matches!(self, DialError::Address { .. })
     }
 
     /// The word for it in the ledger: the reason of a denial, the status of a flow that never began.
     pub fn word(&self) -> &'static str {
         match self {
             DialError::Address { .. } => "address",
-            DialError::HostPort(_) => "host_port",
             DialError::Unresolved { .. } => "unresolved",
             DialError::Unreachable { .. } | DialError::Routes(_) | DialError::Permit => "unreachable",
             DialError::TimedOut { .. } => "timeout",

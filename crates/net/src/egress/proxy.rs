@@ -60,6 +60,18 @@ pub enum BadProxy {
     Direct(String),
 }
 
+impl BadProxy {
+    /// What a person can do.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            BadProxy::Direct(_) => {
+                "correct no_proxy under [network] in config.toml: [\"corp.example\", \"10.0.0.0/8\"]"
+            }
+            _ => "correct proxy under [network] in config.toml: \"http://proxy.example:3128\"",
+        }
+    }
+}
+
 /// Why a proxy did not let us through.
 #[derive(Debug, Error)]
 pub enum ProxyError {

@@ -1,6 +1,7 @@
-//! Denied names that were asked for a moment ago, so that a program which asks again and again makes one record.
-//! (Many different names are the gate's to count.)
+//! Denied names that were asked for a moment ago, so that a program which asks again and again makes one record, and one
+//! more for how often. (Counting is the gate's.)
 
+use airlock_gate::Reason;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -13,18 +14,26 @@ const MOST: usize = 1024;
 /// The denied names of the last moments.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    names: HashMap<String, (String, Instant)>,
+    names: HashMap<String, (Denied, Instant)>,
+}
+
+/// Why a name was denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Denied {
+    pub(super) reason: Reason,
+    /// In words.
+    pub(super) why: String,
 }
 
 impl Heard {
     /// Why a name was denied, if that was recorded a moment ago.
-    pub(super) fn again(&self, name: &str) -> Option<String> {
-        let (why, until) = self.names.get(name)?;
-        (*until > Instant::now()).then(|| why.clone())
+    pub(super) fn again(&self, name: &str) -> Option<Denied> {
+        let (denied, until) = self.names.get(name)?;
+        (*until > Instant::now()).then(|| denied.clone())
     }
 
     /// A name was recorded as denied.
-    pub(super) fn note(&mut self, name: &str, why: &str) {
+    pub(super) fn note(&mut self, name: &str, denied: Denied) {
         let now = Instant::now();
         if self.names.len() >= MOST {
             self.names.retain(|_, (_, until)| *until > now);
@@ -32,7 +41,7 @@ impl Heard {
         if self.names.len() >= MOST {
             self.names.clear();
         }
-        self.names.insert(name.to_owned(), (why.to_owned(), now + WINDOW));
+        self.names.insert(name.to_owned(), (denied, now + WINDOW));
     }
 
     /// Other rules: what was denied may be allowed now.
@@ -45,12 +54,16 @@ impl Heard {
 mod tests {
     use super::*;
 
+    fn denied() -> Denied {
+        Denied { reason: Reason::NoRule, why: "no rule".to_owned() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_denied_name_is_recorded_once_in_a_window() {
         let mut heard = Heard::default();
         assert_eq!(heard.again("a.example"), None);
-        heard.note("a.example", "no rule");
-        assert_eq!(heard.again("a.example"), Some("no rule".to_owned()));
+        heard.note("a.example", denied());
+        assert_eq!(heard.again("a.example"), Some(denied()));
         tokio::time::advance(WINDOW).await;
         assert_eq!(heard.again("a.example"), None);
     }
@@ -59,7 +72,7 @@ mod tests {
     async fn what_is_remembered_is_bounded() {
         let mut heard = Heard::default();
         for number in 0..5000 {
-            heard.note(&format!("n{number}.example"), "no rule");
+            heard.note(&format!("n{number}.example"), denied());
         }
         assert!(heard.names.len() <= MOST);
     }

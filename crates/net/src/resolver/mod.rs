@@ -3,8 +3,8 @@
 //! A name that an allow or ask rule could match is given an address of its own, and the kernel lets connections to it
 //! through before the answer goes out. Any other name is "no such name", with the reason for clients that can hear it.
 //!
-//! In the ledger stand an allowed name when it is first asked for, and a denied one at most once in ten seconds, however
-//! often a program asks.
+//! In the ledger stand an allowed name when it is first asked for, and a denied one once in ten seconds; how often it was
+//! asked for besides is counted.
 
 mod heard;
 mod serve;
@@ -17,7 +17,7 @@ use airlock_gate::host::HostName;
 use airlock_gate::judge::Judge;
 use airlock_gate::{Crossing, Gate, Reason};
 use airlock_protocol::policy::Ports;
-use heard::Heard;
+use heard::{Denied, Heard};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
@@ -150,7 +150,7 @@ impl Resolver {
         if self.state.borrow().audited.contains(name) {
             return self.host(query, name, None, &[Ports::ALL]);
         }
-        if let Some(answer) = self.again(name.as_str()) {
+        if let Some(answer) = self.again(query, name.as_str()) {
             return answer;
         }
         match self.gate.ask(crossing(query, name)).await {
@@ -161,7 +161,9 @@ impl Resolver {
                 }
                 answer
             }
-            Err(denial) => self.note(name.as_str(), denial.to_string()),
+            Err(denial) => {
+                self.note(name.as_str(), Denied { reason: denial.reason, why: denial.to_string() })
+            }
         }
     }
 
@@ -183,21 +185,24 @@ impl Resolver {
     /// Denies what the rules say nothing about.
     fn refuse(&self, query: &Query, reason: Reason, why: &str) -> Answer {
         let name = query.name();
-        if let Some(answer) = self.again(&name) {
+        if let Some(answer) = self.again(query, &name) {
             return answer;
         }
         self.gate.refuse_name(&name, &query.kind(), reason, why);
-        self.note(&name, why.to_owned())
+        self.note(&name, Denied { reason, why: why.to_owned() })
     }
 
     /// The answer for a name whose denial was recorded a moment ago.
-    fn again(&self, name: &str) -> Option<Answer> {
-        self.state.borrow().heard.again(name).map(Answer::Denied)
+    fn again(&self, query: &Query, name: &str) -> Option<Answer> {
+        let Denied { reason, why } = self.state.borrow().heard.again(name)?;
+        self.gate.asked_again(name, &query.kind(), reason);
+        Some(Answer::Denied(why))
     }
 
     /// A denial was recorded.
-    fn note(&self, name: &str, why: String) -> Answer {
-        self.state.borrow_mut().heard.note(name, &why);
+    fn note(&self, name: &str, denied: Denied) -> Answer {
+        let why = denied.why.clone();
+        self.state.borrow_mut().heard.note(name, denied);
         Answer::Denied(why)
     }
 

@@ -3,34 +3,32 @@
 //! The kernel lets a destination reach the listener only if a rule could match it. The set of those follows the rules of
 //! the [`Gate`] and the names that were handed out; the decision itself is always the gate's.
 
+mod refused;
+
 use crate::{
     accept,
     egress::Egress,
     flows::Flows,
-    names::{Bounds, Names},
+    names::Names,
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
 };
 use airlock_gate::{Gate, host::HostName, judge::Judge};
-use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Protocol, Refusals, Rules, Seat};
+use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Rules, Seat};
 use airlock_protocol::policy::Ports;
+use refused::Refused;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cell::RefCell,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    os::fd::OwnedFd,
     rc::Rc,
     time::Duration,
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    net::TcpListener,
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-/// Between two attempts to talk with the kernel.
+/// Between two attempts to tell the kernel what is open.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The keeper's side of one sandbox's network.
@@ -41,6 +39,7 @@ pub struct Wall {
     pub(crate) pool: Pool,
     pub(crate) flows: Rc<Flows>,
     rules: RefCell<Rules>,
+    refused: RefCell<Refused>,
 }
 
 /// Starts everything on `tasks`, of the thread that owns `gate`: the wall stands while they run. `hostname` is what the
@@ -56,24 +55,26 @@ pub fn raise(
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
     let descriptors = descriptors();
+    let rules = Rules::new(rules);
+    let refused = Refused::since_now(refusals, &rules)?;
     let wall = Rc::new(Wall {
         gate,
-        names: Rc::new(RefCell::new(Names::new(Bounds::default()))),
+        names: Rc::new(RefCell::new(Names::new(egress.names()))),
         egress,
         pool: Pool::new(),
         flows: Rc::new(Flows::new(descriptors)),
-        rules: RefCell::new(Rules::new(rules)),
+        rules: RefCell::new(rules),
+        refused: RefCell::new(refused),
     });
     wall.open_what_rules_could_match()?;
     let opener: Rc<dyn Opener> = Rc::<Wall>::clone(&wall);
     let resolver = Rc::new(Resolver::new(Rc::clone(&wall.gate), Rc::clone(&wall.names), opener, itself));
     let listeners = tcp.into_iter().map(listener).collect::<io::Result<Vec<_>>>()?;
-    let refusals = watched(Refusals::new(refusals))?;
     resolver::serve(dns_udp, dns_tcp, &resolver, tasks)?;
     for listener in listeners {
         tasks.spawn_local(accept::serve(Rc::clone(&wall), listener));
     }
-    tasks.spawn_local(hear_refusals(Rc::clone(&wall), refusals));
+    tasks.spawn_local(refused::follow(refused::watched(&wall)?));
     tasks.spawn_local(follow_rules(Rc::clone(&wall), changes));
     Ok(wall)
 }
@@ -151,48 +152,6 @@ async fn follow_rules(wall: Rc<Wall>, mut changes: watch::Receiver<u64>) {
         wall.judge_anew();
         // The gate decides by the new rules already. While the kernel is behind, it refuses what was not open before.
         is_behind = wall.open_what_rules_could_match().is_err();
-    }
-}
-
-/// Records what the kernel refused.
-async fn hear_refusals(wall: Rc<Wall>, mut refusals: AsyncFd<Told>) {
-    loop {
-        let Ok(mut ready) = refusals.readable_mut().await else { return };
-        match ready.get_inner_mut().0.next() {
-            Ok(Some(refused)) => {
-                let target = wall.target(refused.destination.ip());
-                wall.gate.refused(&target, refused.destination.port(), word(refused.protocol));
-            }
-            Ok(None) => ready.clear_ready(),
-            // The kernel had more to tell than the socket holds; the rest was refused too.
-            Err(_) => tokio::time::sleep(AGAIN).await,
-        }
-    }
-}
-
-fn word(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Icmp => "icmp",
-        Protocol::Other => "other",
-    }
-}
-
-/// The kernel's refusals, for the runtime to watch.
-struct Told(Refusals);
-
-#[expect(
-    deprecated,
-    reason = "the danger is a type whose descriptor changes under the runtime; that of refusals does not"
-)]
-fn watched(refusals: Refusals) -> io::Result<AsyncFd<Told>> {
-    AsyncFd::with_interest(Told(refusals), Interest::READABLE)
-}
-
-impl AsRawFd for Told {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
     }
 }
 

@@ -7,6 +7,7 @@ use airlock_linux::{fd, net::seat};
 use std::{
     io::{Read, Write},
     net::SocketAddr,
+    os::fd::AsFd,
     os::unix::net::{UnixListener, UnixStream},
     process::{Child, Command},
 };
@@ -168,6 +169,16 @@ impl World {
             .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
             .collect();
         text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// The denials that the ledger knows of.
+    fn denied(&self) -> u64 {
+        let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap();
+        let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        records
+            .filter(|record| record["verdict"] == "deny")
+            .map(|record| record["times"].as_u64().unwrap_or(1))
+            .sum()
     }
 
     /// Waits until the ledger has such a line.
@@ -485,6 +496,33 @@ fn a_program_that_gives_up_is_no_longer_asked_about() {
         assert_eq!(read(&mut stream).await.unwrap(), b"hello");
         world.other_rules(&allow("b.test", port));
         assert_eq!(read(&mut stream).await, RESET);
+        Some(())
+    });
+}
+
+#[test]
+fn every_refusal_of_the_kernel_is_in_the_ledger_however_many_there_are() {
+    run(async {
+        let mut world = World::raise("", &[])?;
+        for _ in 0..3000 {
+            assert_eq!(world.inside.connect("192.0.2.7:443").unwrap_err(), "ConnectionRefused");
+        }
+        world.wall.close();
+        world.wall.gate.close().unwrap();
+        assert_eq!(world.denied(), 3000);
+        assert!(world.recorded(&["decision"]) < 50);
+        Some(())
+    });
+}
+
+#[test]
+fn what_the_kernel_only_counted_is_told_within_seconds() {
+    run(async {
+        let mut world = World::raise("", &[])?;
+        for _ in 0..1000 {
+            assert!(world.inside.connect("192.0.2.7:443").is_err());
+        }
+        world.until_recorded(&["several"]).await;
         Some(())
     });
 }

@@ -1,4 +1,4 @@
-//! The way out of the sandbox: one long stream, exchanges on a kept connection, new connections; beside a direct veth
+//! The way out of the sandbox: one long stream, requests over TLS on a kept connection, new connections; beside a direct veth
 //! pair and pasta in the same run. And the keeper's memory while it holds a thousand connections, and while ten
 //! gigabytes pass.
 
@@ -28,11 +28,12 @@ pub(crate) const DIRECT: &str = "veth pair";
 pub(crate) const PASTA: &str = "pasta";
 
 /// The measurements: a name for tables, the client's key, the unit.
-pub(crate) const FIGURES: [(&str, &str, &str); 4] = [
+pub(crate) const FIGURES: [(&str, &str, &str); 5] = [
     ("stream", "stream", "MB/s"),
-    ("kept", "kept", "us"),
+    ("echo", "kept", "us"),
     ("connect", "new", "us"),
     ("connects", "rate", "per second"),
+    ("kept", "https", "us"),
 ];
 /// Memory of the keeper with a thousand connections.
 pub(crate) const HELD: &str = "1,000 held";
@@ -44,6 +45,8 @@ const SECONDS: &str = "0.5";
 /// The most rounds: each is two seconds for each contender.
 const ROUNDS: usize = 7;
 const POUR: u64 = 10_000_000_000;
+/// Megabytes by which two keepers differ anyway.
+const GROWTH: f64 = 2.0;
 
 /// Every figure of every contender.
 pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
@@ -68,29 +71,40 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
 struct Lane {
     name: &'static str,
     command: Result<Command>,
-    samples: [Vec<f64>; 4],
+    /// Requests over TLS on one kept connection.
+    requests: Result<Command>,
+    samples: [Vec<f64>; 5],
 }
 
 fn race(field: &Field, place: &Place, rounds: usize) -> Vec<Figure> {
-    let client = |command: &mut Command| {
-        command.args(["way-client", &place.server(), SECONDS]);
-    };
-    let mut direct = Command::new(&place.tool);
-    client(&mut direct);
-    let pasta = program("pasta").context("there is no pasta (apt-get install passt)").map(|pasta| {
-        let mut command = Command::new(pasta);
-        command.args(["--quiet", "--config-net", "--"]).arg(&place.tool);
-        client(&mut command);
+    let client = [place.tool.display().to_string(), "way-client".into(), place.server(), SECONDS.into()];
+    let requests = ["wrk", "-t1", "-c1", "-d1s", "--latency", &format!("https://{NAME}/")].map(str::to_owned);
+    let plain = |words: &[String]| {
+        let mut words = words.iter();
+        let mut command = Command::new(words.next().map_or("", String::as_str));
+        command.args(words);
         command
-    });
-    let [root, with_ranges, single] = &field.ours;
+    };
+    let pasta = |words: &[String]| {
+        let pasta = program("pasta").context("there is no pasta (apt-get install passt)")?;
+        let mut command = Command::new(pasta);
+        command.args(["--quiet", "--config-net", "--"]).args(words);
+        Ok(command)
+    };
+    let lane = |name, command, requests| Lane { name, command, requests, samples: Default::default() };
     let mut lanes = vec![
-        Lane { name: DIRECT, command: Ok(direct), samples: Default::default() },
-        Lane { name: PASTA, command: pasta, samples: Default::default() },
+        lane(DIRECT, Ok(plain(&client)), Ok(plain(&requests))),
+        lane(PASTA, pasta(&client), pasta(&requests)),
     ];
+    let [root, with_ranges, single] = &field.ours;
     for (who, ours) in [(As::Root, root), (As::WithRanges, with_ranges), (As::Single, single)] {
         let command = present(ours).and_then(|ours| sandboxed(ours, place, &[SECONDS]));
-        lanes.push(Lane { name: who.name(), command, samples: Default::default() });
+        let asked = present(ours).map(|ours| {
+            let mut command = ours.airlock("run");
+            command.args(["--allow", NAME, "--"]).args(&requests);
+            ours.as_user(command)
+        });
+        lanes.push(lane(who.name(), command, asked));
     }
     for _ in 0..rounds {
         for lane in &mut lanes {
@@ -112,22 +126,35 @@ impl Lane {
             }
             Err(why) => self.command = Err(why),
         }
+        let Ok(requests) = &self.requests else { return };
+        match place.ask(requests).and_then(|said| half(&said).with_context(|| format!("wrk said {said}"))) {
+            Ok(median) => self.samples.iter_mut().last().into_iter().for_each(|samples| samples.push(median)),
+            Err(why) => self.requests = Err(why),
+        }
     }
 
     fn figures(self) -> Vec<Figure> {
-        let Lane { name, command, samples } = self;
-        let figure = |((measure, _, unit), samples): (&(&'static str, _, &'static str), Vec<f64>)| {
-            let contender = Contender::from(
-                name,
-                match &command {
-                    Ok(_) => Ok(Box::new(|| Command::new("true"))),
-                    Err(why) => Err(anyhow!("{why:#}")),
-                },
-            );
-            contender.figure(measure, unit, samples)
+        let Lane { name, command, requests, samples } = self;
+        let figure = |((measure, key, unit), samples): (&(&'static str, &str, &'static str), Vec<f64>)| {
+            let ran = if *key == "https" { &requests } else { &command };
+            let next: Result<Box<dyn FnMut() -> Command>> = match ran {
+                Ok(_) => Ok(Box::new(|| Command::new("true"))),
+                Err(why) => Err(anyhow!("{why:#}")),
+            };
+            Contender::from(name, next).figure(measure, unit, samples)
         };
         FIGURES.iter().zip(samples).map(figure).collect()
     }
+}
+
+/// Microseconds of the middle request, as wrk tells them.
+fn half(said: &str) -> Option<f64> {
+    let text = said.lines().find_map(|line| line.trim().strip_prefix("50%"))?.trim();
+    let (number, factor) = match text.strip_suffix("us") {
+        Some(number) => (number, 1.0),
+        None => (text.strip_suffix("ms")?, 1000.0),
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// The client in a sandbox that may reach the server by its name.
@@ -167,9 +194,16 @@ fn held(ours: &Ours, place: &Place) -> Result<f64> {
     share
 }
 
-/// The most memory the keeper ever had when ten gigabytes have passed.
+/// The most memory the keeper ever had when ten gigabytes have passed; with one gigabyte it has to be about the same.
 fn poured(ours: &Ours, place: &Place) -> Result<f64> {
-    let script = format!("way-client {NAME}:{PORT} pour {POUR}");
+    let little = poured_bytes(ours, place, POUR / 10)?;
+    let much = poured_bytes(ours, place, POUR)?;
+    anyhow::ensure!(much <= little + GROWTH, "{little:.1} MB after 1 GB, {much:.1} MB after 10 GB");
+    Ok(much)
+}
+
+fn poured_bytes(ours: &Ours, place: &Place, bytes: u64) -> Result<f64> {
+    let script = format!("way-client {NAME}:{PORT} pour {bytes}");
     let tool = place::copy_into(&place.tool, ours.workspace())?;
     let mut command = ours.airlock("run");
     command.args(["--allow", &format!("{NAME}:{PORT}"), "--", "sh", "-c"]);
@@ -183,7 +217,7 @@ fn poured(ours: &Ours, place: &Place) -> Result<f64> {
     let most = keeper_of_newest(ours).and_then(most_resident);
     client.stdin.take().context("the client has no input")?.write_all(b"\n")?;
     let ended = client.wait()?;
-    anyhow::ensure!(ended.success() && read.trim().parse::<u64>()? >= POUR, "the client failed ({ended})");
+    anyhow::ensure!(ended.success() && read.trim().parse::<u64>()? >= bytes, "the client failed ({ended})");
     most
 }
 

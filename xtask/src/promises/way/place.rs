@@ -17,6 +17,8 @@ pub(crate) const SERVER: &str = "93.184.216.34";
 pub(crate) const NAME: &str = "way.example.com";
 /// The server's port.
 pub(crate) const PORT: u16 = 8080;
+/// The web server's port.
+pub(crate) const WEB_PORT: u16 = 443;
 
 /// Two namespaces and a server.
 pub(crate) struct Place {
@@ -26,6 +28,7 @@ pub(crate) struct Place {
     /// This program, where every user and sandbox can run it.
     pub(crate) tool: PathBuf,
     server: Option<Child>,
+    web: Option<Child>,
 }
 
 impl Place {
@@ -36,9 +39,10 @@ impl Place {
         fs::write(&hosts, format!("127.0.0.1 localhost\n{SERVER} {NAME}\n"))?;
         let tool = scratch.program(&std::env::current_exe()?, "way")?;
         let (near, far) = (format!("airlock-near-{own}"), format!("airlock-far-{own}"));
-        let mut place = Place { near, far, hosts, tool, server: None };
+        let mut place = Place { near, far, hosts, tool, server: None, web: None };
         place.wire()?;
         place.server = Some(place.serve()?);
+        place.web = Some(place.serve_web(scratch)?);
         Ok(place)
     }
 
@@ -73,6 +77,47 @@ impl Place {
         Ok(server)
     }
 
+    /// A web server with TLS, as most connections are.
+    fn serve_web(&self, scratch: &Scratch) -> Result<Child> {
+        let folder = scratch.folder("web")?;
+        let path = |name: &str| folder.join(name).display().to_string();
+        let (key, certificate) = (path("key.pem"), path("cert.pem"));
+        let mut openssl = Command::new("openssl");
+        openssl.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ]);
+        openssl.args(["-subj", &format!("/CN={NAME}"), "-keyout", &key, "-out", &certificate]);
+        try_out(&mut openssl)?;
+        let settings = format!(
+            "daemon off; worker_processes 1; pid {pid}; error_log stderr crit; events {{ worker_connections 4096; }}\n\
+             http {{ access_log off; keepalive_requests 100000000; server {{ listen {SERVER}:{WEB_PORT} ssl; \
+             ssl_certificate {certificate}; ssl_certificate_key {key}; location / {{ return 200 ok; }} }} }}\n",
+            pid = path("nginx.pid")
+        );
+        fs::write(folder.join("nginx.conf"), settings)?;
+        let mut nginx = Command::new("ip");
+        nginx
+            .args(["netns", "exec", &self.far, "nginx", "-p"])
+            .arg(&folder)
+            .arg("-c")
+            .arg(folder.join("nginx.conf"));
+        let nginx = nginx.stderr(Stdio::null()).spawn().context("could not start nginx")?;
+        let address = format!("{SERVER}:{WEB_PORT}");
+        let mut wait = Command::new("ip");
+        // It listens a moment after it was started.
+        let script = "for i in $(seq 100); do openssl s_client -connect \"$1\" </dev/null >/dev/null 2>&1 && exit 0; done; exit 1";
+        try_out(wait.args(["netns", "exec", &self.far, "sh", "-c", script, "sh", &address]))?;
+        Ok(nginx)
+    }
+
     /// Address and port of the server.
     pub(crate) fn server(&self) -> String {
         format!("{SERVER}:{PORT}")
@@ -103,8 +148,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
-            let _ = server.kill();
+        for server in [&mut self.server, &mut self.web].into_iter().flatten() {
+            // Nginx ends its workers when it is asked to end.
+            let _ = Command::new("kill").arg(server.id().to_string()).status();
             let _ = server.wait();
         }
         for name in [&self.near, &self.far] {

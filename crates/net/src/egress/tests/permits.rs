@@ -41,11 +41,10 @@ async fn a_literal_that_a_rule_names_may_be_private_and_one_that_a_wide_range_ho
 }
 
 #[tokio::test]
-async fn the_host_needs_a_rule_by_name_and_an_open_port() {
+async fn the_host_needs_a_rule_by_name_and_port_and_nothing_else() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut egress = egress(&[], &[]);
-    egress.host_ports.push(port);
+    let egress = egress(&[], &[]);
     let rules = format!("[[rule]]\nallow = 'host.airlock'\nports = [{port}]");
 
     let (named, _named) = gate(&rules);
@@ -55,6 +54,16 @@ async fn the_host_needs_a_rule_by_name_and_an_open_port() {
 
     assert_eq!(egress.dial(permit).await.unwrap().address, listener.local_addr().unwrap());
     assert!(wildcard.is_err());
+    assert!(named.ask(Crossing::Connect { target: target("host.airlock"), port: port ^ 1 }).await.is_err());
+}
+
+#[tokio::test]
+async fn the_host_stays_closed_also_where_nothing_else_is_denied() {
+    let (gate, _folder) = gate("");
+    gate.set_policy(airlock_protocol::policy::Policy { audit_only: true, ..gate.policy() }, "set").unwrap();
+    let ask = |host| gate.ask(Crossing::Connect { target: target(host), port: 3000 });
+    assert!(ask("host.airlock").await.is_err());
+    assert!(ask("other.example").await.is_ok());
 }
 
 #[tokio::test]

@@ -49,6 +49,8 @@ async fn a_denied_name_says_why_and_is_recorded_once_however_often_it_is_asked()
         "looking up evil.example is not allowed: no rule allows it; hint: airlock allow web evil.example"
     );
     assert_eq!(world.recorded(), ["evil.example TXT Deny no_rule"]);
+    world.gate.close().unwrap();
+    assert_eq!(world.recorded(), ["evil.example A Deny no_rule x100"]);
     assert!(world.opened.calls.borrow().is_empty());
 }
 
