@@ -64,6 +64,7 @@ async def endless(reader, writer):
     while True:
         writer.write(block)
         await writer.drain()
+        await asyncio.sleep(0)  # others too; a drain that need not wait does not
 
 
 async def drip(reader, writer):

@@ -128,7 +128,7 @@ def reply(packet, limit):
 async def reply_in_time(packet, limit):
     name, _, _ = question(packet)
     if name.endswith(".slow.test"):
-        await asyncio.sleep(1.2)  # within the two seconds of the tests' resolv.conf
+        await asyncio.sleep(1.2)  # well within the patience of the tests' resolv.conf
     return reply(packet, limit)
 
 

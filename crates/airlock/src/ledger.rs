@@ -131,10 +131,11 @@ fn words(entry: &Entry) -> String {
             let why = if why.is_empty() { String::new() } else { format!("  {}", why.join("; ")) };
             format!("{verdict:<10}  {}{times}{why}", crossing_words(crossing))
         }
-        Entry::Flow { host, port, address, sent, received, millis, status, .. } => {
+        Entry::Flow { host, port, address, sent, received, millis, status, times, .. } => {
             let address = address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
+            let times = times.map(|times| format!(" ({times} times)")).unwrap_or_default();
             format!(
-                "{:<10}  {host}:{port}{address}  {sent} sent, {received} received, {millis} ms, {status}",
+                "{:<10}  {host}:{port}{address}{times}  {sent} sent, {received} received, {millis} ms, {status}",
                 "flow"
             )
         }

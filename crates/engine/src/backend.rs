@@ -75,16 +75,6 @@ pub struct Porter {
     pub socket: OwnedFd,
 }
 
-impl Porter {
-    /// A TCP socket of the sandbox's network, not connected yet.
-    pub fn tcp_socket(&self) -> io::Result<OwnedFd> {
-        fd::send_all(self.socket.as_fd(), b"s", &[])?;
-        let mut received = Vec::new();
-        fd::receive_with_fds(self.socket.as_fd(), &mut [0u8; 1], &mut received)?;
-        received.pop().ok_or_else(|| io::Error::other("the sandbox's network has no socket left"))
-    }
-}
-
 impl Launched {
     /// The descriptor that becomes readable when PID 1 has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {

@@ -43,6 +43,8 @@ pub struct Trace {
     pub(crate) target: Target,
     pub(crate) port: u16,
     pub(crate) rule: Option<String>,
+    /// Whether it shares its record with others (see `gate::busy`).
+    pub(crate) is_counted: bool,
 }
 
 /// A crossing that may not happen.

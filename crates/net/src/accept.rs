@@ -81,7 +81,7 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
             address = Some(dialled);
             keep_alive(&far);
             if private.iter().any(|range| range.contains(dialled.ip())) {
-                ticket.leads_to(dialled.ip());
+                wall.leads_to(&ticket, dialled.ip());
             }
             let mut ends = Ends { near, far };
             let end = ticket.unless_revoked(ends.relay(&wall.pool, &moved, first, look)).await;
@@ -145,7 +145,7 @@ async fn reach(wall: &Rc<Wall>, near: &TcpStream, permit: Permit) -> Result<Reac
     let mut first = Vec::new();
     let mut look = None;
     if permit.tls() == Tls::Checked {
-        let watch = Watch::new(expected(wall, &trace));
+        let watch = Watch::new(expected(wall, &trace), wall.pool.weight());
         if TLS_PORTS.contains(&permit.port()) {
             (first, look) = greet(wall, near, &trace, watch).await?;
         } else {
@@ -300,6 +300,13 @@ impl Wall {
             self.gate.turn_away(crossing, &format!("{} connections are open already", self.flows.count()));
         }
         ticket
+    }
+
+    /// A flow goes to an address that only a rule's `private` allows. The rules may have changed while it was dialled, and
+    /// were asked without the address.
+    pub(crate) fn leads_to(&self, ticket: &Ticket, address: std::net::IpAddr) {
+        ticket.leads_to(address);
+        self.judge_anew();
     }
 
     /// What a program means by an address. One that stands for no name stands for itself, and no rule can be about it.

@@ -14,7 +14,7 @@
 //! TLS later (STARTTLS, PostgreSQL). They too reach nobody but the host that was asked for.
 
 use crate::{
-    relay::{Look, Seen},
+    relay::{Look, Seen, Weight},
     sniff::{Further, Hello, Second, Sniffed, Sniffer},
 };
 use airlock_gate::host::{HostName, Target};
@@ -58,6 +58,8 @@ impl Expected {
 pub(crate) struct Watch {
     expected: Expected,
     stage: Stage,
+    /// What the stage keeps.
+    weight: Weight,
 }
 
 enum Stage {
@@ -67,13 +69,25 @@ enum Stage {
 
 impl Watch {
     /// Nothing was said yet.
-    pub(crate) fn new(expected: Expected) -> Watch {
-        Watch { expected, stage: Stage::First(Sniffer::new()) }
+    pub(crate) fn new(expected: Expected, weight: Weight) -> Watch {
+        Watch { expected, stage: Stage::First(Sniffer::new()), weight }
     }
 
     /// Looks at what comes next.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Seen {
-        match self.judge(bytes) {
+        let seen = self.judge(bytes);
+        let held = match &self.stage {
+            Stage::First(sniffer) => sniffer.held(),
+            Stage::Second(second) => second.held(),
+        };
+        self.weight.set(held);
+        let seen = match seen {
+            Seen::Pass if held > 0 && self.weight.is_full() => {
+                Seen::Refuse("too much waits to be looked at".to_owned())
+            }
+            seen => seen,
+        };
+        match seen {
             Seen::Refuse(why) if (self.expected.excuses)(&why) => Seen::Over,
             seen => seen,
         }
@@ -117,6 +131,7 @@ fn further(further: Further) -> Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::Pool;
 
     fn hello(sni: Option<&str>) -> Hello {
         Hello { sni: sni.map(str::to_owned), ..Hello::default() }
@@ -128,6 +143,10 @@ mod tests {
             allows: Box::new(|_| false),
             excuses: Box::new(|_| false),
         }
+    }
+
+    fn watch(expected: Expected) -> Watch {
+        Watch::new(expected, Pool::new().weight())
     }
 
     fn check(target: &str, hello: &Hello) -> Result<(), String> {
@@ -168,8 +187,8 @@ mod tests {
     #[test]
     fn a_hello_is_held_until_it_is_whole_and_then_passes() {
         let bytes = include_bytes!("sniff/hellos/go.bin");
-        let mut right = Watch::new(expected("api.example.com"));
-        let mut wrong = Watch::new(expected("www.example.com"));
+        let mut right = watch(expected("api.example.com"));
+        let mut wrong = watch(expected("www.example.com"));
         for watch in [&mut right, &mut wrong] {
             assert_eq!(watch.look(&bytes[..700]), Seen::Hold);
         }
@@ -186,11 +205,51 @@ mod tests {
     fn what_is_only_audited_passes() {
         let audited =
             Expected { excuses: Box::new(|why| why.contains("api.example.com")), ..expected("a.test") };
-        assert_eq!(Watch::new(audited).look(include_bytes!("sniff/hellos/go.bin")), Seen::Over);
+        assert_eq!(watch(audited).look(include_bytes!("sniff/hellos/go.bin")), Seen::Over);
     }
 
     #[test]
     fn what_is_not_tls_passes() {
-        assert_eq!(Watch::new(expected("a.test")).look(b"SSH-2.0-client\r\n"), Seen::Over);
+        assert_eq!(watch(expected("a.test")).look(b"SSH-2.0-client\r\n"), Seen::Over);
+    }
+
+    /// A record that begins a hello of 60,000 bytes, and `length` of them.
+    fn endless(length: usize) -> Vec<u8> {
+        let piece = u16::try_from(length + 4).unwrap().to_be_bytes();
+        let mut bytes = vec![22, 3, 3, piece[0], piece[1], 1, 0, 0xea, 0x60];
+        bytes.extend(vec![0; length]);
+        bytes
+    }
+
+    #[test]
+    fn what_many_flows_keep_is_counted_and_bounded() {
+        let pool = Pool::new();
+        let mut watches = Vec::new();
+        for _ in 0..4096 {
+            let mut watch = Watch::new(expected("api.example.com"), pool.weight());
+            assert_eq!(watch.look(include_bytes!("sniff/hellos/go.bin")), Seen::Pass);
+            assert_eq!(pool.waiting() % (15_000 + 4), 0, "a hello that has passed is not kept");
+            match watch.look(&endless(15_000)) {
+                Seen::Pass => watches.push(watch),
+                refused => {
+                    assert_eq!(refused, Seen::Refuse("too much waits to be looked at".to_owned()));
+                    break;
+                }
+            }
+        }
+        assert!((1000..1200).contains(&watches.len()), "{}", watches.len());
+        assert_eq!(pool.waiting(), watches.len() * (15_000 + 4));
+        drop(watches);
+        assert_eq!(pool.waiting(), 0);
+    }
+
+    #[test]
+    fn what_a_first_hello_keeps_is_counted_too() {
+        let pool = Pool::new();
+        let mut watch = Watch::new(expected("api.example.com"), pool.weight());
+        assert_eq!(watch.look(&endless(15_000)), Seen::Hold);
+        assert_eq!(pool.waiting(), 15_004);
+        drop(watch);
+        assert_eq!(pool.waiting(), 0);
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! One POST for each question, its body the question as JSON. The header `airlock-signature` is
 //! `t=<seconds since 1970>,v1=<hex>`, where the hex is HMAC-SHA-256 with the shared key over the seconds, a dot and the
-//! body. An answer of 200 with `{"verdict": "approved" | "refused", "scope": "once" | "sandbox"}` settles the question; any
-//! other success says that somebody will answer later, by `airlock approve`.
+//! body. An answer of 200 with `{"verdict": "approved" | "refused", "scope": "once" | "sandbox"}` settles the question, if it
+//! has such a header too: over its seconds, a dot, the id of the question, a dot and the answer's body. So nobody answers
+//! who merely took the port, and no answer counts for another question, or later. Any other success says that somebody will
+//! answer later, by `airlock approve`.
 
 use crate::egress::{DialError, Egress};
 use airlock_protocol::approval::{Given, Pending, Scope};
@@ -35,6 +37,10 @@ use tokio_rustls::{
 const MOST_ANSWER: usize = 16 * 1024;
 /// Shortest key: shorter ones can be guessed.
 const SHORTEST_KEY: usize = 16;
+/// How far the clock of whoever answers may be from ours.
+const OTHER_CLOCK: u64 = 300;
+/// The header that signs, both ways.
+const SIGNATURE: &str = "airlock-signature";
 
 /// Where questions are told.
 #[derive(Clone)]
@@ -84,6 +90,9 @@ pub enum Error {
     /// It refused.
     #[error("the webhook answered {0}")]
     Status(u16),
+    /// Its answer could be anybody's.
+    #[error("the webhook's answer does not count: {0}")]
+    Unsigned(&'static str),
     /// Its answer is none.
     #[error("the webhook's answer cannot be read: {0}")]
     Answer(String),
@@ -172,43 +181,66 @@ impl Webhook {
 
     async fn tell(&self, stream: TcpStream, pending: &Pending) -> Result<Option<Settled>, Error> {
         let body = serde_json::to_vec(pending).map_err(|err| Error::Answer(err.to_string()))?;
-        let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs());
-        let signature = format!("t={seconds},v1={}", self.sign(seconds, &body));
+        let seconds = now();
+        let signature = format!("t={seconds},v1={}", self.sign(seconds, &[&body]));
+        let question = Question { id: &pending.id, body, signature };
         match &self.tls {
-            None => self.exchange(stream, body, signature).await,
+            None => self.exchange(stream, question).await,
             Some(tls) => {
                 let name = ServerName::try_from(self.host.clone())
                     .map_err(|err| Error::Tls(io::Error::other(err)))?;
                 let stream = tls.connect(name, stream).await.map_err(Error::Tls)?;
-                self.exchange(stream, body, signature).await
+                self.exchange(stream, question).await
             }
         }
     }
 
-    fn sign(&self, seconds: u64, body: &[u8]) -> String {
+    /// Over the seconds and the parts, with dots between.
+    fn mac(&self, seconds: u64, parts: &[&[u8]]) -> Option<Hmac<sha2::Sha256>> {
         // A key of any length is a key of HMAC.
-        let Ok(mut mac) = Hmac::<sha2::Sha256>::new_from_slice(&self.key) else { return String::new() };
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&self.key).ok()?;
         mac.update(seconds.to_string().as_bytes());
-        mac.update(b".");
-        mac.update(body);
+        for part in parts {
+            mac.update(b".");
+            mac.update(part);
+        }
+        Some(mac)
+    }
+
+    fn sign(&self, seconds: u64, parts: &[&[u8]]) -> String {
+        let Some(mac) = self.mac(seconds, parts) else { return String::new() };
         mac.finalize().into_bytes().iter().fold(String::new(), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");
             hex
         })
     }
 
+    /// Whether an answer comes from somebody who has the key, is for this question, and is of now.
+    fn check(&self, signature: Option<&str>, id: &str, body: &[u8], now: u64) -> Result<(), &'static str> {
+        let signature = signature.ok_or("it has no airlock-signature")?;
+        let parts = signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
+        let (seconds, hex) = parts.ok_or("its signature is not of the form t=…,v1=…")?;
+        let seconds: u64 = seconds.parse().map_err(|_| "its signature has no time")?;
+        let code = unhex(hex).ok_or("its signature is not hexadecimal")?;
+        let mac = self.mac(seconds, &[id.as_bytes(), body]).ok_or("there is no key")?;
+        mac.verify_slice(&code).map_err(|_| "its signature is wrong")?;
+        match seconds.abs_diff(now) <= OTHER_CLOCK {
+            true => Ok(()),
+            false => Err("its signature is too old, or one of the clocks is wrong"),
+        }
+    }
+
     async fn exchange(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-        body: Vec<u8>,
-        signature: String,
+        question: Question<'_>,
     ) -> Result<Option<Settled>, Error> {
         let request = Request::post(&self.path)
             .header(header::HOST, &self.authority)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, "airlock")
-            .header("airlock-signature", signature)
-            .body(Full::new(Bytes::from(body)))
+            .header(SIGNATURE, question.signature)
+            .body(Full::new(Bytes::from(question.body)))
             .map_err(|err| Error::Answer(err.to_string()))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Error::Http)?;
@@ -218,9 +250,13 @@ impl Webhook {
             if !status.is_success() {
                 return Err(Error::Status(status.as_u16()));
             }
+            let signature = response.headers().get(SIGNATURE).cloned();
             let body = Limited::new(response.into_body(), MOST_ANSWER).collect().await;
             let body = body.map_err(|err| Error::Answer(err.to_string()))?.to_bytes();
-            read_answer(status.as_u16(), &body)
+            let Some(settled) = read_answer(status.as_u16(), &body)? else { return Ok(None) };
+            let signature = signature.as_ref().and_then(|value| value.to_str().ok());
+            self.check(signature, question.id, &body, now()).map_err(Error::Unsigned)?;
+            Ok(Some(settled))
         };
         tokio::pin!(exchanged);
         tokio::select! {
@@ -232,6 +268,23 @@ impl Webhook {
             },
         }
     }
+}
+
+/// What is sent.
+struct Question<'a> {
+    id: &'a str,
+    body: Vec<u8>,
+    signature: String,
+}
+
+fn now() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs())
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
 }
 
 fn connector(roots: RootCertStore) -> Result<TlsConnector, Error> {
@@ -277,7 +330,7 @@ mod tests {
     }
 
     /// Answers one request with these bytes; gives back what was asked.
-    async fn asked(answer: &'static [u8]) -> (Result<Option<Settled>, Error>, String) {
+    async fn asked(answer: &[u8]) -> (Result<Option<Settled>, Error>, String) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = async {
@@ -304,23 +357,71 @@ mod tests {
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let signature = head.lines().find_map(|line| line.strip_prefix("airlock-signature: ")).unwrap();
         let (seconds, hex) = signature.strip_prefix("t=").unwrap().split_once(",v1=").unwrap();
-        assert_eq!(hook().sign(seconds.parse().unwrap(), body.as_bytes()), hex);
+        assert_eq!(hook().sign(seconds.parse().unwrap(), &[body.as_bytes()]), hex);
         assert_eq!(serde_json::from_str::<Pending>(body).unwrap(), pending());
     }
 
+    /// An answer that is signed for the question `id` at `seconds`.
+    fn signed(body: &str, id: &str, seconds: u64) -> Vec<u8> {
+        let code = hook().sign(seconds, &[id.as_bytes(), body.as_bytes()]);
+        let length = body.len();
+        format!(
+            "HTTP/1.1 200 OK\r\nairlock-signature: t={seconds},v1={code}\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+
+    const APPROVED: &str = r#"{"verdict":"approved","scope":"sandbox"}"#;
+
     #[tokio::test]
-    async fn an_answer_settles_the_question() {
-        let answer =
-            b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n{\"verdict\":\"approved\",\"scope\":\"sandbox\"}";
-        let settled = asked(answer).await.0.unwrap();
+    async fn a_signed_answer_settles_the_question() {
+        let settled = asked(&signed(APPROVED, "abc-1", now())).await.0.unwrap();
         assert_eq!(settled, Some(Settled { verdict: Given::Approved, scope: Scope::Sandbox }));
     }
 
     #[tokio::test]
+    async fn an_answer_of_somebody_without_the_key_does_not_count() {
+        let length = APPROVED.len();
+        let plain = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{APPROVED}");
+        let forged = String::from_utf8(signed(APPROVED, "abc-1", now())).unwrap();
+        let forged =
+            forged.replace("approved", "refused").replace(&length.to_string(), &(length - 1).to_string());
+        let answers = [
+            plain.into_bytes(),
+            forged.into_bytes(),
+            signed(APPROVED, "abc-2", now()),
+            signed(APPROVED, "abc-1", now() - OTHER_CLOCK - 60),
+            signed(APPROVED, "abc-1", now() + OTHER_CLOCK + 60),
+        ];
+        for answer in answers {
+            let found = asked(&answer).await.0;
+            assert!(
+                matches!(found, Err(Error::Unsigned(_))),
+                "{found:?} to {}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+    }
+
+    #[test]
+    fn a_signature_of_another_form_does_not_count() {
+        for text in ["", "t=1", "t=x,v1=00", "t=1,v1=0", "t=1,v1=zz", "t=1,v1=", "t=1,v1=\u{e9}"] {
+            assert!(hook().check(Some(text), "abc-1", b"{}", 1).is_err(), "{text}");
+        }
+        assert!(hook().check(None, "abc-1", b"{}", 1).is_err());
+    }
+
+    #[tokio::test]
+    async fn the_question_sent_back_with_its_signature_is_no_answer() {
+        let body = serde_json::to_vec(&pending()).unwrap();
+        let code = hook().sign(7, &[&body]);
+        assert!(hook().check(Some(&format!("t=7,v1={code}")), "abc-1", &body, 7).is_err());
+    }
+
+    #[tokio::test]
     async fn anything_else_settles_nothing() {
-        let always =
-            b"HTTP/1.1 200 OK\r\ncontent-length: 39\r\n\r\n{\"verdict\":\"approved\",\"scope\":\"always\"}";
-        assert!(asked(always).await.0.is_err());
+        let always = signed(r#"{"verdict":"approved","scope":"always"}"#, "abc-1", now());
+        assert!(asked(&always).await.0.is_err());
         assert!(asked(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n").await.0.is_err());
         assert!(asked(b"SSH-2.0-x\r\n").await.0.is_err());
         assert!(asked(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue").await.0.is_err());

@@ -44,7 +44,7 @@ pub enum Entry {
         /// Joins it with the end of the flow, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         flow: Option<u64>,
-        /// How many alike this line stands for, where the kernel refused many at once.
+        /// How many alike this line stands for, where there were many at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         times: Option<u64>,
     },
@@ -67,6 +67,9 @@ pub enum Entry {
         millis: u64,
         /// How it ended: `closed`, `reset`, `unreachable`, `revoked`, `sni`, …
         status: String,
+        /// How many alike this line stands for, where there were very many: bytes are their sum, `millis` the longest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        times: Option<u64>,
     },
     /// The rules are others now.
     Policy {
@@ -99,9 +102,10 @@ pub enum Entry {
     },
     /// The file that ends with this line is full; the next record begins another.
     Rotated {
-        /// Records that are dropped with the oldest file.
+        /// Records that are dropped with the second oldest file; the oldest stays for ever.
         dropped: u64,
-        /// The number of the oldest record that is kept; 0 where it could not be told.
+        /// The number of the first record that is kept behind those which were dropped; of the oldest while none was. 0 where
+        /// it could not be told.
         #[serde(default)]
         first_kept: u64,
     },

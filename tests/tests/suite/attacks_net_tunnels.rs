@@ -6,7 +6,14 @@ use airlock_tests::{
     internet::{NAMESERVER, TUNNEL},
     not_applicable, skip, who,
 };
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
 
 /// Runs a tunnel's near end and says something through it: `answered` if it came back, else `nothing`.
 fn through(near_end: &str, port: u16) -> String {
@@ -30,6 +37,9 @@ say(said if said == "answered" else "nothing")
     )
 }
 
+/// The tunnels share a far end, and each test counts what arrives there.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
@@ -37,6 +47,7 @@ fn free_port() -> u16 {
 #[test]
 fn dns2tcp_gets_nothing_out() {
     let Some(net) = net() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = || net.internet.queries("tunnel.test").len() + net.internet.packets_to(TUNNEL).len();
     let near_end = |server: &str, port: u16| format!("dns2tcpc -z tunnel.test -l {port} -r echo {server}");
     let before = asked();
@@ -59,6 +70,7 @@ fn dns2tcp_gets_nothing_out() {
 #[test]
 fn ptunnel_gets_nothing_out() {
     let Some(net) = net() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let icmp = || net.internet.packets_to(TUNNEL).iter().filter(|packet| packet["protocol"] == 1).count();
     let before = icmp();
     let near_end = |port| format!("ptunnel -p {TUNNEL} -lp {port} -da 93.184.216.66 -dp 7000");
@@ -78,6 +90,7 @@ fn ptunnel_gets_nothing_out() {
 #[test]
 fn iodine_gets_nothing_out() {
     let Some(net) = net() else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let program = net.world.work().join("iodine");
     fs::copy(net.internet.file("iodine/usr/sbin/iodine"), &program).expect("iodine was unpacked");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");

@@ -112,7 +112,7 @@ impl Internet {
         succeed(Command::new("cp").args(["--archive", "--no-target-directory", "/etc"]).arg(etc))?;
         let file = etc.join("resolv.conf");
         fs::remove_file(&file).with_context(|| format!("could not remove {}", file.display()))?;
-        let text = format!("nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n");
+        let text = format!("nameserver {NAMESERVER}\noptions timeout:5 attempts:2\n");
         fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))?;
         succeed(self.enter().args(["mount", "--bind"]).arg(etc).arg("/etc"))
     }

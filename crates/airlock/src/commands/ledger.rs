@@ -102,7 +102,7 @@ fn verify(args: &VerifyArgs) -> Outcome {
     if args.json {
         print_json(&serde_json::json!({
             "id": kept.id, "name": kept.name, "intact": is_intact, "records": report.records, "first": report.first,
-            "last": report.last, "head": report.head, "unfinished_bytes": report.unfinished, "problems": problems,
+            "dropped": report.dropped, "last": report.last, "head": report.head, "unfinished_bytes": report.unfinished, "problems": problems,
             "more_problems": report.more_problems,
         }))?;
         return Ok(u8::from(!is_intact));

@@ -67,6 +67,8 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
     seal::become_builder(&plan.ids, &plan.user).during("become root of the sandbox")?;
+    // A change of ids undoes it (prctl(2), PR_SET_PDEATHSIG).
+    clone::die_with_parent().during("tie the sandbox to its keeper")?;
     mount::make_private().during("make the mounts private")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
@@ -75,6 +77,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
     let ending = idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
+    clone::die_with_parent().during("tie the sandbox to its keeper")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
     drop(ending);

@@ -28,6 +28,8 @@ pub struct First {
 
 /// Most clients at once; more wait to be accepted.
 const MOST: usize = 64;
+/// After an accept that failed for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long the last replies may take to be read.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -64,7 +66,10 @@ async fn accept(keeper: &Rc<Keeper>, listener: &tokio::net::UnixListener, client
             _ = keeper.wait() => return,
             Some(_) = clients.join_next() => {}
             accepted = listener.accept(), if clients.len() < MOST => {
-                let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else { continue };
+                let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                };
                 let socket = OwnedFd::from(stream);
                 if is_ours(&socket) && fd::set_nonblocking(socket.as_fd()).is_ok() {
                     clients.spawn_local(connection::client(keeper.clone(), socket));

@@ -392,6 +392,8 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     let _ = launched.init.wait();
     if let Some(porter) = launched.porter {
         drop(porter.socket);
+        // It would go by itself, unless somebody stopped it.
+        let _ = porter.child.kill();
         let _ = porter.child.wait();
     }
     if let Some(Err(err)) = group.map(Group::remove) {

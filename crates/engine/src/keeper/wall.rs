@@ -1,9 +1,12 @@
 //! The wall of a sandbox: the gate that decides, and what carries what it permits.
 
-use super::{Keeper, Tasks, life::News, plan};
-use crate::store::Sandbox;
+use super::{Keeper, Tasks, life::News, plan, watched};
+use crate::{backend::Porter, store::Sandbox};
 use airlock_gate::{Gate, Setup, ledger::Ledger, policy::BadPolicy};
-use airlock_linux::net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat};
+use airlock_linux::{
+    fd,
+    net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat},
+};
 use airlock_net::{
     egress::{BadProxy, Egress},
     publish::{self, Published},
@@ -20,13 +23,21 @@ use airlock_protocol::{
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
     time::Duration,
 };
 use tokio::{
+    io::{Interest, unix::AsyncFd},
     net::{TcpSocket, TcpStream},
     sync::{broadcast::error::RecvError, mpsc},
+    time::timeout,
 };
+
+/// Questions that the webhook is told at the same time.
+const MOST_TOLD: usize = 64;
+/// How long a socket of the sandbox's network may take; it is there at once unless somebody stopped who makes it.
+const PORTER: Duration = Duration::from_secs(1);
 
 /// The wall before anything runs behind it: what can go wrong has gone wrong by now.
 pub(super) struct Prepared {
@@ -117,15 +128,17 @@ impl Prepared {
         tasks.spawn_local(async move { tended.tend().await });
         tasks.spawn_local(remember(keeper.clone()));
         if let Some(hook) = self.webhook {
-            tasks.spawn_local(tell(Rc::new(hook), gate.clone()));
+            let patience = Duration::from_millis(keeper.spec.approvals.timeout_ms);
+            tasks.spawn_local(tell(Rc::new(hook), gate.clone(), patience));
         }
         let Some(seat) = seat else { return Ok(()) };
         let wall = wall::raise(seat, gate, self.egress, &keeper.spec.hostname, tasks)?;
         // Raised once: nobody has set it before.
         let _ = keeper.wall.set(wall.clone());
+        let sockets = keeper.launched.porter.as_ref().map(Sockets::of).transpose()?.map(Rc::new);
         for published in self.published {
-            let keeper = keeper.clone();
-            let inside = move |port| connect_inside(keeper.clone(), port);
+            let sockets = sockets.clone();
+            let inside = move |port| connect_inside(sockets.clone(), port);
             tasks.spawn_local(published.serve(wall.clone(), inside));
         }
         Ok(())
@@ -189,14 +202,26 @@ pub(super) async fn tell_trouble(gate: Rc<Gate>, news: mpsc::Sender<News>) {
     }
 }
 
-/// Tells the webhook of every question; what it answers at once counts.
-async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>) {
+/// Tells the webhook of every question; what it answers while the question stands counts.
+async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, patience: Duration) {
     let (mut events, mut asked) = (gate.events(), Tasks::new());
     loop {
         match events.recv().await {
             Ok(Event::Asked(pending)) => {
                 while asked.try_join_next().is_some() {}
-                asked.spawn_local(ask(hook.clone(), gate.clone(), pending));
+                if asked.len() >= MOST_TOLD {
+                    eprintln!(
+                        "airlock keep: the webhook is not told of {}: {MOST_TOLD} others wait for it",
+                        pending.id
+                    );
+                    continue;
+                }
+                let told = ask(hook.clone(), gate.clone(), pending);
+                asked.spawn_local(async move {
+                    if timeout(patience, told).await.is_err() {
+                        eprintln!("airlock keep: the webhook did not answer in time");
+                    }
+                });
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
@@ -219,10 +244,11 @@ async fn ask(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, pending: Pending) {
 
 /// A connection to a port inside, from an address that is not the sandbox's own. A server that listens on 127.0.0.1 only
 /// is found there.
-async fn connect_inside(keeper: Rc<Keeper>, port: u16) -> io::Result<TcpStream> {
-    let porter = keeper.launched.porter.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+async fn connect_inside(sockets: Option<Rc<Sockets>>, port: u16) -> io::Result<TcpStream> {
+    let sockets = &sockets.ok_or(io::ErrorKind::NotConnected)?;
     let to = |address| async move {
-        let socket = TcpSocket::from_std_stream(porter.tcp_socket()?.into());
+        let socket = timeout(PORTER, sockets.next()).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let socket = TcpSocket::from_std_stream(socket.into());
         socket.bind(SocketAddr::from((OUTSIDE_V4, 0)))?;
         socket.connect(SocketAddr::from((address, port))).await
     };
@@ -232,10 +258,127 @@ async fn connect_inside(keeper: Rc<Keeper>, port: u16) -> io::Result<TcpStream> 
     }
 }
 
+/// Sockets of the sandbox's network, from its porter. One that is late is for whoever asks next.
+struct Sockets(AsyncFd<OwnedFd>);
+
+impl Sockets {
+    fn of(porter: &Porter) -> io::Result<Sockets> {
+        fd::set_nonblocking(porter.socket.as_fd())?;
+        watched(porter.socket.try_clone()?, Interest::READABLE).map(Sockets)
+    }
+
+    /// A TCP socket that is not connected yet.
+    async fn next(&self) -> io::Result<OwnedFd> {
+        fd::send_all(self.0.as_fd(), b"s", &[])?;
+        let mut received = Vec::new();
+        let take = |socket: &OwnedFd| fd::receive_with_fds(socket.as_fd(), &mut [0u8; 1], &mut received);
+        self.0.async_io(Interest::READABLE, take).await?;
+        received.pop().ok_or_else(|| io::Error::other("the sandbox's network has no socket left"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use airlock_protocol::spec::{self, Approvals};
+    use std::io::Read as _;
+    use tokio::task::LocalSet;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test)
+    }
+
+    fn sockets(ours: &OwnedFd) -> Rc<Sockets> {
+        fd::set_nonblocking(ours.as_fd()).unwrap();
+        Rc::new(Sockets(watched(ours.try_clone().unwrap(), Interest::READABLE).unwrap()))
+    }
+
+    #[test]
+    fn a_porter_that_is_stopped_holds_up_nobody_else() {
+        run(async {
+            let (ours, _theirs) = fd::pair().unwrap();
+            let inside = connect_inside(Some(sockets(&ours)), 80);
+            let others = async {
+                let mut turns = 0;
+                let turn = Duration::from_millis(50);
+                while tokio::time::timeout(turn, std::future::pending::<()>()).await.is_err() && turns < 10 {
+                    turns += 1;
+                }
+                turns
+            };
+            let (connected, turns) = tokio::join!(inside, others);
+            assert_eq!((connected.unwrap_err().kind(), turns), (io::ErrorKind::TimedOut, 10));
+        });
+    }
+
+    #[test]
+    fn a_socket_that_comes_late_is_for_the_next() {
+        run(async {
+            let (ours, theirs) = fd::pair().unwrap();
+            let sockets = sockets(&ours);
+            assert!(timeout(Duration::from_millis(20), sockets.next()).await.is_err());
+            let made = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            fd::send_all(theirs.as_fd(), b"s", &[made.as_fd()]).unwrap();
+
+            assert!(sockets.next().await.is_ok());
+
+            drop(theirs);
+            assert!(sockets.next().await.is_err(), "one that is gone is no socket");
+        });
+    }
+
+    fn pending(number: usize) -> Pending {
+        Pending {
+            id: format!("abc-{number}"),
+            sandbox: "web".into(),
+            since: String::new(),
+            until: String::new(),
+            kind: "connect".into(),
+            host: "api.example.com".into(),
+            port: 443,
+            rule: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_never_answers_is_left_in_time_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        run(async {
+            let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
+            let setup = Setup {
+                sandbox: sandbox.clone(),
+                name: "web".to_owned(),
+                policy: Policy::default(),
+                ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
+                ask_timeout: Duration::from_secs(60),
+                published: Vec::new(),
+            };
+            let gate = Rc::new(Gate::new(setup).unwrap());
+            let hook = Webhook::trusting_this_host(&url, b"0123456789abcdef".to_vec(), None).unwrap();
+            let egress = Egress::new(&airlock_protocol::spec::Egress::default()).unwrap();
+            let mut tasks = Tasks::new();
+            tasks.spawn_local(tell(Rc::new((hook, egress)), gate.clone(), Duration::from_secs(2)));
+            tokio::task::yield_now().await;
+            for number in 0..MOST_TOLD + 10 {
+                gate.tell(Event::Asked(pending(number)));
+            }
+
+            let (hung_up, heard) = tokio::sync::oneshot::channel();
+            std::thread::spawn(move || {
+                let taken: Vec<_> = (0..MOST_TOLD).map(|_| listener.accept().unwrap().0).collect();
+                for mut stream in taken {
+                    // Until the keeper hangs up.
+                    stream.read_to_end(&mut Vec::new()).unwrap();
+                }
+                listener.set_nonblocking(true).unwrap();
+                let _ = hung_up.send(listener.accept().is_err());
+            });
+            assert!(timeout(Duration::from_secs(30), heard).await.unwrap().unwrap(), "no more were told");
+        });
+    }
 
     #[test]
     fn the_walls_own_ports_inside_cannot_be_published() {

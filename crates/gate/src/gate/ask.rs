@@ -1,6 +1,6 @@
 //! One crossing from question to answer.
 
-use super::{Crossing, Gate};
+use super::{Crossing, Gate, busy::Alike};
 use crate::{
     address::Cidr,
     approvals::{Answered, Question, Waiting},
@@ -85,7 +85,13 @@ impl Gate {
         detail: Option<String>,
     ) -> Result<Permit, Denial> {
         let kind = crossing.kind();
-        let trace = |flow, rule| Trace { flow, target: crossing.target(), port: crossing.port(), rule };
+        let trace = |flow, rule| Trace {
+            flow,
+            target: crossing.target(),
+            port: crossing.port(),
+            rule,
+            is_counted: false,
+        };
         // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
         if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
@@ -95,6 +101,15 @@ impl Gate {
                 tls: ruling.tls,
                 private: ruling.private,
             });
+        }
+        // Of very many connections the first in a while is told, and its record stands for those that follow it.
+        let busy = (kind == Kind::Connect && !self.busy.borrow_mut().is_told())
+            .then(|| alike(crossing, &ruling, excused, detail.as_deref()));
+        let counted = busy.as_ref().and_then(|alike| self.busy.borrow_mut().again(alike));
+        if let Some(flow) = counted {
+            self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
+            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule) };
+            return Ok(Permit { kind, trace, tls: ruling.tls, private: ruling.private });
         }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
@@ -108,6 +123,10 @@ impl Gate {
             times: None,
         });
         let flow = written.map_err(|err| self.unrecorded(crossing, &err))?;
+        if let Some(alike) = busy {
+            self.busy.borrow_mut().begin(alike, flow, crossing.record());
+            self.crowded.notify_one();
+        }
         Ok(Permit { kind, trace: trace(flow, ruling.rule), tls: ruling.tls, private: ruling.private })
     }
 
@@ -211,6 +230,16 @@ impl From<Judged<'_>> for Ruling {
             tls: judged.rule.map_or(Tls::Checked, |rule| rule.tls()),
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
         }
+    }
+}
+
+fn alike(crossing: &Crossing, ruling: &Ruling, excused: Option<Reason>, detail: Option<&str>) -> Alike {
+    Alike {
+        host: crossing.target().to_string(),
+        port: crossing.port(),
+        rule: ruling.rule.clone(),
+        excused,
+        detail: detail.map(str::to_owned),
     }
 }
 

@@ -8,11 +8,13 @@
 //! | `crossing` | what may be asked, in words |
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
+//! | `busy` | permitted connections that are too many to be told one by one |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
 
 mod ask;
+mod busy;
 mod change;
 mod crossing;
 mod crowd;
@@ -66,6 +68,8 @@ pub struct Gate {
     owed: RefCell<Owed>,
     refusals: RefCell<Refusals>,
     refused: Notify,
+    busy: RefCell<busy::Busy>,
+    crowded: Notify,
     trouble: trouble::Trouble,
 }
 
@@ -87,6 +91,8 @@ impl Gate {
             owed: RefCell::default(),
             refusals: RefCell::default(),
             refused: Notify::new(),
+            busy: RefCell::default(),
+            crowded: Notify::new(),
             trouble: trouble::Trouble::default(),
         })
     }
@@ -123,12 +129,13 @@ impl Gate {
 
     /// Brings records to the disk and tells what was counted, in time. Runs until dropped; sleeps while nothing happens.
     pub async fn tend(&self) {
-        tokio::join!(self.ledger.keep_synced(), self.keep_telling());
+        tokio::join!(self.ledger.keep_synced(), self.keep_telling(), self.keep_telling_busy());
     }
 
     /// Writes and syncs what is left. For the end of the keeper.
     pub fn close(&self) -> Result<(), crate::ledger::Error> {
         self.tell_all_refused();
+        self.tell_busy();
         self.pay()?;
         self.ledger.sync_now()
     }

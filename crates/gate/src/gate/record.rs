@@ -1,6 +1,6 @@
 //! What is written to the ledger and told to watchers; and what could not be written yet.
 
-use super::{Gate, crossing};
+use super::{Gate, busy::Ended, crossing};
 use crate::{
     host::Target,
     judge::Judged,
@@ -45,15 +45,29 @@ pub(super) struct Owed {
 impl Gate {
     /// A permitted flow has ended.
     pub fn finish(&self, finished: &Finished<'_>) {
-        self.record_or_owe(Entry::Flow {
-            flow: finished.trace.flow,
+        let ended = Ended {
             host: finished.trace.target.to_string(),
             port: finished.trace.port,
             address: finished.address.map(|address| address.to_string()),
             sent: finished.sent,
             received: finished.received,
             millis: u64::try_from(finished.lasted.as_millis()).unwrap_or(u64::MAX),
+        };
+        let flow = finished.trace.flow;
+        if finished.trace.is_counted && self.busy.borrow_mut().end(flow, finished.status, ended.clone()) {
+            self.crowded.notify_one();
+            return;
+        }
+        self.record_or_owe(Entry::Flow {
+            flow,
+            host: ended.host,
+            port: ended.port,
+            address: ended.address,
+            sent: ended.sent,
+            received: ended.received,
+            millis: ended.millis,
             status: finished.status.to_owned(),
+            times: None,
         });
     }
 
@@ -131,6 +145,24 @@ impl Gate {
                 None => self.refused.notified().await,
             }
         }
+    }
+
+    /// Tells counted connections when their window closes. Runs until dropped.
+    pub(super) async fn keep_telling_busy(&self) {
+        loop {
+            let closes_at = self.busy.borrow().closes_at();
+            match closes_at {
+                Some(at) if at <= tokio::time::Instant::now() => self.tell_busy(),
+                // It may have got longer meanwhile.
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => self.crowded.notified().await,
+            }
+        }
+    }
+
+    pub(super) fn tell_busy(&self) {
+        let counted = self.busy.borrow_mut().take();
+        counted.into_iter().for_each(|entry| self.record_or_owe(entry));
     }
 
     fn tell_refused(&self) {

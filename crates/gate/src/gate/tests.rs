@@ -1,10 +1,10 @@
 //! The gate as a whole: what it permits, denies, asks, records and tells.
 
-use super::{AnswerError, Crossing, Finished, Gate, Setup};
+use super::{AnswerError, Crossing, Finished, Gate, Setup, busy::Busy};
 use crate::{
     host::Target,
     ledger::{Item, Ledger, Reader, verify},
-    permit::{Denial, Kind, Permit, Reason},
+    permit::{Denial, Kind, Permit, Reason, Trace},
     policy,
 };
 use airlock_protocol::{
@@ -414,8 +414,70 @@ fn a_flow_is_recorded_with_its_bytes_under_the_number_of_its_decision() {
         received: 20,
         millis: 30,
         status: "closed".into(),
+        times: None,
     };
     assert_eq!(world.last(), expected);
+}
+
+fn finished(trace: &Trace) -> Finished<'_> {
+    let address = Some("192.0.2.9:443".parse().unwrap());
+    Finished { trace, address, sent: 10, received: 20, lasted: Duration::from_millis(30), status: "closed" }
+}
+
+/// How many decisions and ends of flows the ledger tells of, and the bytes sent.
+fn sums(entries: &[Entry]) -> (u64, u64, u64) {
+    entries.iter().fold((0, 0, 0), |(decided, ended, bytes), entry| match entry {
+        Entry::Decision { times, .. } => (decided + times.unwrap_or(1), ended, bytes),
+        Entry::Flow { times, sent, .. } => (decided, ended + times.unwrap_or(1), bytes + sent),
+        _ => (decided, ended, bytes),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn very_many_connections_are_few_records_whose_sums_are_right() {
+    let world = World::new();
+    world.gate.busy.replace(Busy::with(10, 0));
+    for number in 0..1000 {
+        let host = ["a.example.com", "b.example.com"][number % 2];
+        let permit = world.gate.ask(connect(host, 443)).await.unwrap();
+        let told = world
+            .entries()
+            .into_iter()
+            .any(|entry| matches!(entry, Entry::Decision { flow, .. } if flow == Some(permit.flow())));
+        assert!(told, "nothing is permitted whose record is not written");
+        world.gate.finish(&finished(&permit.trace()));
+    }
+    assert_eq!(world.entries().len(), 24, "ten, and the first of each host, with their ends");
+
+    let tending = async { advance(Duration::from_secs(2)).await };
+    tokio::select! { () = world.gate.tend() => unreachable!(), () = tending => {} }
+    world.gate.close().unwrap();
+
+    let entries = world.entries();
+    assert_eq!(entries.len(), 28);
+    assert_eq!(sums(&entries), (1000, 1000, 10_000));
+    // In the next window the first is told again.
+    let permit = world.gate.ask(connect("a.example.com", 443)).await.unwrap();
+    assert_eq!(world.entries().len(), 29);
+    world.gate.finish(&finished(&permit.trace()));
+    assert_eq!(world.entries().len(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_hosts_at_once_make_no_more_than_some_records_a_second() {
+    let world = World::new();
+    world.gate.busy.replace(Busy::with(0, 0));
+    for second in 0..30 {
+        for host in 0..100 {
+            let permit = world.gate.ask(connect(&format!("h{host}.example.com"), 443)).await.unwrap();
+            world.gate.finish(&finished(&permit.trace()));
+        }
+        let tending = async { advance(Duration::from_secs(1)).await };
+        tokio::select! { () = world.gate.tend() => unreachable!(), () = tending => {} }
+        assert!(world.entries().len() < 300 + 80 * second, "{} after {second} s", world.entries().len());
+    }
+    world.gate.close().unwrap();
+    assert_eq!(sums(&world.entries()), (3000, 3000, 30_000));
 }
 
 #[test]

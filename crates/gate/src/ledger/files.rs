@@ -1,4 +1,7 @@
 //! The files of one ledger: `ledger.jsonl` is written, `ledger.1.jsonl` is the one before it, and so on.
+//!
+//! The oldest file stays for ever, so that nothing that comes later can drive out how it began. When there is no room, the
+//! second oldest is dropped, and a gap is left behind the oldest.
 
 use super::lines::{Hex, Lines, hash};
 use rustix::fs::OFlags;
@@ -6,7 +9,7 @@ use serde::Deserialize;
 use std::{
     fs::{self, File},
     io::{self, BufReader, ErrorKind, Read, Seek as _, SeekFrom},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -21,7 +24,7 @@ const TAIL: u64 = 128 * 1024;
 pub(super) struct Bounds {
     /// Bytes of one file.
     pub(super) bytes: u64,
-    /// Files, the current one among them.
+    /// Files, the current one and the oldest among them; at least three.
     pub(super) files: usize,
 }
 
@@ -76,6 +79,8 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
 ///
 /// They are opened from the youngest on: a rotation meanwhile can only show a file twice, which is noticed, and hides none.
 pub(super) fn open_since(folder: &Path, known: Option<&File>) -> io::Result<Vec<(PathBuf, File)>> {
+    // Where the known one was dropped meanwhile, the oldest is still there, and is not younger.
+    let known_first = known.and_then(first_seq_of);
     let known = known.map(identity).transpose()?;
     let mut found: Vec<(PathBuf, File)> = Vec::new();
     for number in 0..MOST {
@@ -86,7 +91,9 @@ pub(super) fn open_since(folder: &Path, known: Option<&File>) -> io::Result<Vec<
             break;
         }
         let seen = found.iter().map(|(_, other)| identity(other)).collect::<io::Result<Vec<_>>>()?;
-        if !seen.contains(&this) {
+        let is_older =
+            known_first.is_some_and(|known| first_seq_of(&file).is_some_and(|first| first < known));
+        if !seen.contains(&this) && !is_older {
             found.push((path, file));
         }
     }
@@ -108,9 +115,10 @@ pub(super) fn numbers(folder: &Path) -> impl Iterator<Item = usize> {
     (0..MOST).filter(move |number| fs::symlink_metadata(path(folder, *number)).is_ok())
 }
 
-/// Makes room for a new current file: every file moves up by one; the oldest is dropped if no number is free.
+/// Makes room for a new current file: every file but the oldest moves up by one; the second oldest is dropped if no number
+/// is free.
 pub(super) fn shift(folder: &Path, bounds: Bounds) -> io::Result<()> {
-    let top = first_free(folder, bounds).unwrap_or(last(bounds));
+    let top = first_free(folder, bounds).unwrap_or(last(bounds) - 1);
     for number in (0..top).rev() {
         match fs::rename(path(folder, number), path(folder, number + 1)) {
             Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
@@ -120,23 +128,27 @@ pub(super) fn shift(folder: &Path, bounds: Bounds) -> io::Result<()> {
     Ok(())
 }
 
-/// Records that [`shift`] will drop, and the number of the first that it keeps (0 if it cannot be told).
+/// Records that [`shift`] will drop, and the number of the first that it keeps: of the oldest file while none was dropped,
+/// else of the one behind it (0 if it cannot be told).
 pub(super) fn about_to_drop(folder: &Path, bounds: Bounds) -> (u64, u64) {
     let first = |number| first_seq(&path(folder, number));
     let last = last(bounds);
-    if first_free(folder, bounds).is_some() {
-        let oldest = (0..=last).rev().find_map(first);
-        return (0, oldest.unwrap_or(0));
+    if first(last).is_none() {
+        return (0, (0..last).rev().find_map(first).unwrap_or(0));
     }
-    match (first(last), (0..last).rev().find_map(first)) {
-        (Some(oldest), Some(kept)) => (kept.saturating_sub(oldest), kept),
-        (None, Some(kept)) => (0, kept),
-        (_, None) => (0, 0),
+    let second = (0..last).rev().find_map(first);
+    if first_free(folder, bounds).is_some() {
+        return (0, second.unwrap_or(0));
+    }
+    match (second, (0..last - 1).rev().find_map(first)) {
+        (Some(dropped), Some(kept)) => (kept.saturating_sub(dropped), kept),
+        (_, kept) => (0, kept.unwrap_or(0)),
     }
 }
 
+/// The number of the oldest file, once there are so many.
 fn last(bounds: Bounds) -> usize {
-    bounds.files.saturating_sub(1).max(1)
+    bounds.files.saturating_sub(1).max(2)
 }
 
 fn first_free(folder: &Path, bounds: Bounds) -> Option<usize> {
@@ -144,9 +156,26 @@ fn first_free(folder: &Path, bounds: Bounds) -> Option<usize> {
 }
 
 fn first_seq(path: &Path) -> Option<u64> {
-    let file = open(path).ok()??;
-    let line = Lines::new(BufReader::new(file)).next_line().ok()??;
+    first_seq_of(&open(path).ok()??)
+}
+
+fn first_seq_of(file: &File) -> Option<u64> {
+    let line = Lines::new(BufReader::new(FromStart { file, at: 0 })).next_line().ok()??;
     seq_of(&line.text)
+}
+
+/// Reads a file without moving its offset.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 fn seq_of(line: &[u8]) -> Option<u64> {

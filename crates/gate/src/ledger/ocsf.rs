@@ -100,7 +100,8 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
 }
 
 fn flow(record: &Record) -> Map<String, Value> {
-    let Entry::Flow { flow, host, port, address, sent, received, millis, status } = &record.entry else {
+    let Entry::Flow { flow, host, port, address, sent, received, millis, status, times } = &record.entry
+    else {
         return Map::new();
     };
     let activity = match status.as_str() {
@@ -125,6 +126,7 @@ fn flow(record: &Record) -> Map<String, Value> {
     event.insert("status_id".into(), json!(if status == "closed" { 1 } else { 2 }));
     event.insert("status_code".into(), json!(status));
     event.insert("severity_id".into(), json!(1));
+    put(&mut event, "count", times.map(|times| json!(times)));
     event.insert("unmapped".into(), json!({ "flow": flow }));
     event
 }

@@ -167,7 +167,7 @@ fn a_large_file_is_continued_from_its_tail() {
 }
 
 #[test]
-fn rotation_keeps_the_chain_and_tells_what_it_dropped() {
+fn rotation_keeps_the_beginning_and_the_end_and_tells_what_it_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = open_small(folder.path());
     for _ in 0..100 {
@@ -177,18 +177,40 @@ fn rotation_keeps_the_chain_and_tells_what_it_dropped() {
     let records = read(folder.path());
     assert!(found.is_intact(), "{:?}", found.problems);
     assert_eq!(files::numbers(folder.path()).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert!(found.first > Some(1));
+    let numbers: Vec<u64> = records.iter().map(|record| record.seq).collect();
+    let gap = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect::<Vec<_>>();
+    assert_eq!((found.first, found.last), (Some(1), numbers.last().copied()));
+    assert_eq!(gap.len(), 1, "{numbers:?}");
+    assert_eq!(found.dropped, gap[0][1] - gap[0][0] - 1);
     assert_eq!(records.len() as u64, found.records);
     let told = records.iter().rev().find_map(|record| match record.entry {
         Entry::Rotated { dropped, first_kept } => Some((dropped > 0, first_kept)),
         _ => None,
     });
-    assert_eq!(told, Some((true, found.first.unwrap())));
+    assert_eq!(told, Some((true, gap[0][1])));
+}
+
+#[test]
+fn a_flood_does_not_drive_out_what_was_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_small(folder.path());
+    ledger.append(decision("before.test")).unwrap();
+    for _ in 0..1000 {
+        ledger.append(decision("flood.test")).unwrap();
+    }
+    let first = read(folder.path()).into_iter().next().unwrap();
+    assert_eq!(first.seq, 1);
+    assert!(serde_json::to_string(&first).unwrap().contains("before.test"));
+    let bytes: u64 = files::numbers(folder.path())
+        .map(|number| fs::metadata(files::path(folder.path(), number)).unwrap().len())
+        .sum();
+    assert!(bytes < 5 * SMALL.bytes, "{bytes}");
+    assert!(report(folder.path()).is_intact());
 }
 
 #[test]
 fn a_rotation_that_was_interrupted_anywhere_leaves_a_whole_chain() {
-    for renamed in 0..=3 {
+    for renamed in 0..=2 {
         let folder = tempfile::tempdir().unwrap();
         let ledger = open_small(folder.path());
         while files::numbers(folder.path()).count() < 4 {
@@ -197,7 +219,7 @@ fn a_rotation_that_was_interrupted_anywhere_leaves_a_whole_chain() {
         let (dropped, first_kept) = files::about_to_drop(folder.path(), SMALL);
         ledger.append(Entry::Rotated { dropped, first_kept }).unwrap();
         drop(ledger);
-        for number in (0..3).rev().take(renamed) {
+        for number in (0..2).rev().take(renamed) {
             let from = files::path(folder.path(), number);
             fs::rename(from, files::path(folder.path(), number + 1)).unwrap();
         }
@@ -213,19 +235,56 @@ fn a_rotation_that_was_interrupted_anywhere_leaves_a_whole_chain() {
 }
 
 #[test]
-fn a_missing_oldest_file_is_noticed() {
+fn a_missing_file_is_noticed() {
+    for (missing, blamed) in [(3, "ledger.2.jsonl"), (2, "ledger.1.jsonl"), (1, "ledger.jsonl")] {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open_small(folder.path());
+        for _ in 0..100 {
+            ledger.append(decision("a.test")).unwrap();
+        }
+        fs::remove_file(files::path(folder.path(), missing)).unwrap();
+
+        let found = report(folder.path());
+
+        let files: Vec<_> = found.problems.iter().map(|problem| problem.file.as_str()).collect();
+        assert!(files.contains(&blamed), "without {missing}: {:?}", found.problems);
+    }
+}
+
+#[test]
+fn lines_cut_off_before_the_gap_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = open_small(folder.path());
     for _ in 0..100 {
         ledger.append(decision("a.test")).unwrap();
     }
-    let expected = report(folder.path()).first.unwrap();
-    fs::remove_file(folder.path().join("ledger.3.jsonl")).unwrap();
+    let oldest = files::path(folder.path(), 3);
+    let text = fs::read_to_string(&oldest).unwrap();
+    let kept: Vec<&str> = text.lines().collect();
+    fs::write(&oldest, format!("{}\n", kept[..kept.len() - 1].join("\n"))).unwrap();
 
-    let found = report(folder.path());
+    assert!(!report(folder.path()).is_intact());
+}
 
-    let missing = Problem { file: "ledger.2.jsonl".into(), line: 1, fault: Fault::Beginning { expected } };
-    assert_eq!(found.problems, [missing]);
+#[test]
+fn a_reader_whose_file_was_dropped_goes_on_behind_the_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_small(folder.path());
+    while files::numbers(folder.path()).count() < 3 {
+        ledger.append(decision("a.test")).unwrap();
+    }
+    let mut reader = Reader::open(folder.path()).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        while let Some(Item::Record(record)) = reader.next().unwrap() {
+            seen.push(record.seq);
+        }
+        for _ in 0..100 {
+            ledger.append(decision("a.test")).unwrap();
+        }
+    }
+    assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+    assert!(seen.len() > 40);
 }
 
 #[test]

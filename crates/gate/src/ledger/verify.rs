@@ -28,8 +28,10 @@ pub struct Report {
     pub sandbox: Option<SandboxId>,
     /// Whole records.
     pub records: u64,
-    /// The number of the first; those before it were dropped by rotation.
+    /// The number of the first.
     pub first: Option<u64>,
+    /// Records that rotation dropped behind the oldest file.
+    pub dropped: u64,
     /// The number of the last.
     pub last: Option<u64>,
     /// The hash of the last line, which stands for everything before it.
@@ -71,7 +73,7 @@ pub enum Fault {
     },
     /// It is of another sandbox.
     Sandbox,
-    /// Lines are missing before it, though no rotation dropped them.
+    /// Records are missing before it, though no rotation dropped them.
     Beginning {
         /// The first record that should be there.
         expected: u64,
@@ -109,10 +111,21 @@ struct Chain {
     line: u64,
     /// The hash of the line before; none before the first.
     before: Option<Hex>,
-    /// The oldest record that should be there, by the youngest rotation.
+    /// The first record that should be there behind what was dropped, by the youngest rotation.
     first_kept: Option<u64>,
+    /// Whether the line before tells that its file is full.
+    was_rotated: bool,
     /// Where the first line stood.
     beginning: Option<(String, u64)>,
+    /// What rotation left out, if it did.
+    gap: Option<Gap>,
+}
+
+/// Records that are missing where a file ends.
+struct Gap {
+    /// The first record behind it.
+    next: u64,
+    file: String,
 }
 
 impl Chain {
@@ -121,13 +134,23 @@ impl Chain {
             sandbox: None,
             records: 0,
             first: None,
+            dropped: 0,
             last: None,
             head: as_text(&hash(b"")).to_owned(),
             unfinished: 0,
             problems: Vec::new(),
             more_problems: 0,
         };
-        Chain { report, file: String::new(), line: 0, before: None, first_kept: None, beginning: None }
+        Chain {
+            report,
+            file: String::new(),
+            line: 0,
+            before: None,
+            first_kept: None,
+            was_rotated: false,
+            beginning: None,
+            gap: None,
+        }
     }
 
     fn read(&mut self, name: String, file: impl BufRead) -> io::Result<()> {
@@ -154,8 +177,10 @@ impl Chain {
             return self.skip(Fault::NoRecord);
         };
         self.report.records += 1;
+        self.pass_gap(&record);
         self.check_place(&record);
         self.check_chain(&record);
+        self.was_rotated = matches!(record.entry, Entry::Rotated { .. });
         if let Entry::Rotated { first_kept, .. } = record.entry {
             self.first_kept = Some(first_kept);
         }
@@ -164,9 +189,25 @@ impl Chain {
     /// A line that is no record still has its place in the chain.
     fn skip(&mut self, fault: Fault) {
         self.blame(fault);
+        self.was_rotated = false;
         if let Some(last) = &mut self.report.last {
             *last = last.saturating_add(1);
         }
+    }
+
+    /// Rotation leaves one gap, between two files, the first of which tells that it is full. Whether it is no larger than a
+    /// later rotation says is known at the end.
+    fn pass_gap(&mut self, record: &Record) {
+        let Some(last) = self.report.last else { return };
+        let missing = record.seq.saturating_sub(last.saturating_add(1));
+        if missing == 0 || self.line != 1 || !self.was_rotated || self.gap.is_some() {
+            return;
+        }
+        self.report.dropped = missing;
+        self.gap = Some(Gap { next: record.seq, file: self.file.clone() });
+        self.report.last = Some(record.seq.saturating_sub(1));
+        // What the dropped line was is not known.
+        self.before = None;
     }
 
     fn check_place(&mut self, record: &Record) {
@@ -203,13 +244,19 @@ impl Chain {
     }
 
     fn finish(mut self) -> Report {
-        let expected = self.first_kept.unwrap_or(1);
         if let (Some(first), Some((file, line))) = (self.report.first, self.beginning.take())
-            && expected > 0
-            && first > expected
+            && first > 1
         {
             (self.file, self.line) = (file, line);
-            self.blame(Fault::Beginning { expected });
+            self.blame(Fault::Beginning { expected: 1 });
+        }
+        let kept = self.first_kept.unwrap_or(1);
+        if let Some(gap) = self.gap.take()
+            && kept > 0
+            && gap.next > kept
+        {
+            (self.file, self.line) = (gap.file, 1);
+            self.blame(Fault::Beginning { expected: kept });
         }
         if let Some(head) = self.before {
             self.report.head = as_text(&head).to_owned();

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
 
 /// Names kept at most.
@@ -41,6 +41,8 @@ const ROUNDS: usize = 2;
 const SULK: Duration = Duration::from_secs(30);
 /// How long the addresses of the other family are waited for once there are some (RFC 8305, section 3).
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
+/// Names that are asked for at the same time, each with two sockets; others wait their turn.
+const MOST_FLIGHTS: usize = 32;
 /// Longest file that is read.
 const LONGEST_FILE: u64 = 16 << 20;
 
@@ -50,6 +52,7 @@ pub(super) struct Lookup {
     servers: RefCell<Option<(Stamp, Servers)>>,
     kept: RefCell<HashMap<HostName, Kept>>,
     flights: RefCell<HashMap<HostName, Flight>>,
+    places: Semaphore,
 }
 
 /// Where the host's own settings are.
@@ -105,7 +108,13 @@ struct Found {
 
 impl Lookup {
     pub(super) fn new(source: Source) -> Lookup {
-        Lookup { source, servers: RefCell::default(), kept: RefCell::default(), flights: RefCell::default() }
+        Lookup {
+            source,
+            servers: RefCell::default(),
+            kept: RefCell::default(),
+            flights: RefCell::default(),
+            places: Semaphore::new(MOST_FLIGHTS),
+        }
     }
 
     /// The addresses of `name`, none of them checked; never an empty list.
@@ -130,6 +139,8 @@ impl Lookup {
             return Ok(self.keep(name, Found { addresses: given, lasts: HOSTS }));
         }
         let Ok(wire) = Name::from_ascii(format!("{name}.")) else { return Err(Fault::NoSuchName) };
+        // It is never closed; were it, there would be no place.
+        let _place = self.places.acquire().await.map_err(|_| Fault::Silent)?;
         let servers = self.servers();
         let found =
             both(family(&servers, &wire, RecordType::AAAA), family(&servers, &wire, RecordType::A)).await?;

@@ -31,6 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// How long everything together may take.
@@ -42,6 +43,8 @@ pub struct Egress {
     routes: Routes,
     proxy: Option<Proxy>,
     direct: Vec<Direct>,
+    /// Places for attempts beside the first of their flow.
+    beside: Semaphore,
     names: Bounds,
     deadline: Duration,
     #[cfg(test)]
@@ -145,6 +148,7 @@ impl Egress {
             routes: Routes::default(),
             proxy: settings.proxy.as_deref().map(Proxy::parse).transpose()?,
             direct: settings.no_proxy.iter().map(|text| Direct::parse(text)).collect::<Result<_, _>>()?,
+            beside: Semaphore::new(race::MOST_BESIDE),
             names: Bounds::with_labels(settings.wildcard_names),
             deadline: DEADLINE,
             #[cfg(test)]
@@ -184,7 +188,7 @@ impl Egress {
             let addresses = race::interleave(&addresses);
             let places: Vec<SocketAddr> = addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
             let unreachable = |source| DialError::Unreachable { host: host.to_owned(), port, source };
-            race::connect(&places).await.map(|(stream, _)| stream).map_err(unreachable)
+            race::connect(&places, &self.beside).await.map(|(stream, _)| stream).map_err(unreachable)
         };
         timeout(self.deadline, reached).await.map_err(|_| late())?
     }
@@ -199,7 +203,7 @@ impl Egress {
             && name.is_host_airlock()
         {
             // A rule named it and this port; the gate permits it for nothing else.
-            return connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await;
+            return self.connect(wish, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).await;
         }
         let proxy =
             self.proxy.as_ref().filter(|_| !self.direct.iter().any(|direct| direct.matches(wish.target)));
@@ -211,8 +215,16 @@ impl Egress {
         let checked = self.checked(wish, &addresses)?;
         match proxy {
             Some(proxy) => self.through(proxy, wish).await,
-            None => connect(wish, &race::interleave(&checked)).await,
+            None => self.connect(wish, &race::interleave(&checked)).await,
         }
+    }
+
+    async fn connect(&self, wish: &Wish<'_>, addresses: &[IpAddr]) -> Result<Dialled, DialError> {
+        let unreachable =
+            |source| DialError::Unreachable { host: wish.target.to_string(), port: wish.port, source };
+        let places = places(addresses, wish.port);
+        let (stream, address) = race::connect(&places, &self.beside).await.map_err(unreachable)?;
+        Ok(Dialled { stream, address })
     }
 
     async fn resolve(&self, name: &HostName) -> Result<std::rc::Rc<[IpAddr]>, DialError> {
@@ -257,7 +269,8 @@ impl Egress {
         };
         let failed = |source| DialError::Proxy { host: wish.target.to_string(), port: wish.port, source };
         let places = places(&race::interleave(&addresses), proxy.port);
-        let (mut stream, address) = race::connect(&places).await.map_err(|error| failed(error.into()))?;
+        let (mut stream, address) =
+            race::connect(&places, &self.beside).await.map_err(|error| failed(error.into()))?;
         proxy.connect(&mut stream, wish.target, wish.port).await.map_err(failed)?;
         Ok(Dialled { stream, address })
     }
@@ -288,13 +301,6 @@ impl fmt::Display for Why {
             Why::ThisHost => f.write_str("this host"),
         }
     }
-}
-
-async fn connect(wish: &Wish<'_>, addresses: &[IpAddr]) -> Result<Dialled, DialError> {
-    let unreachable =
-        |source| DialError::Unreachable { host: wish.target.to_string(), port: wish.port, source };
-    let (stream, address) = race::connect(&places(addresses, wish.port)).await.map_err(unreachable)?;
-    Ok(Dialled { stream, address })
 }
 
 fn places(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {

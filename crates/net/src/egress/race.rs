@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
 /// How long one address is alone before the next is tried as well.
@@ -14,7 +15,18 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// Addresses tried at the same time.
 const MOST_AT_ONCE: usize = 8;
 
+/// Sockets of attempts that run beside the first of their flow, which has its own place among the descriptors: so many of
+/// all flows together. Others wait for one to end.
+pub(super) const MOST_BESIDE: usize = 64;
+
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>>>>;
+
+struct Running<'a> {
+    address: SocketAddr,
+    attempt: Attempt,
+    /// Its place beside the first; whoever comes after it takes it over.
+    place: Option<SemaphorePermit<'a>>,
+}
 
 /// The order in which addresses are tried: IPv6 first, then by turns.
 pub(super) fn interleave(addresses: &[IpAddr]) -> Vec<IpAddr> {
@@ -28,44 +40,56 @@ pub(super) fn interleave(addresses: &[IpAddr]) -> Vec<IpAddr> {
     order
 }
 
-/// Connects to one of `addresses`; the error is the last one's.
-pub(super) async fn connect(addresses: &[SocketAddr]) -> io::Result<(TcpStream, SocketAddr)> {
+/// Connects to one of `addresses`; the error is the last one's. Attempts beside the first take a place of `beside`.
+pub(super) async fn connect(
+    addresses: &[SocketAddr],
+    beside: &Semaphore,
+) -> io::Result<(TcpStream, SocketAddr)> {
     if let [only] = addresses {
         return Ok((attempt(*only).await?, *only));
     }
     let mut waiting = addresses.iter().copied();
-    let mut running: Vec<(SocketAddr, Attempt)> = Vec::new();
+    let mut running: Vec<Running<'_>> =
+        waiting.next().map(|first| Running::to(first, None)).into_iter().collect();
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "there is no address to connect to");
-    loop {
-        if running.len() < MOST_AT_ONCE
-            && let Some(address) = waiting.next()
-        {
-            running.push((address, Box::pin(attempt(address))));
-        }
-        if running.is_empty() {
-            return Err(last);
-        }
-        let more = waiting.len() > 0;
+    while !running.is_empty() {
+        let more = waiting.len() > 0 && running.len() < MOST_AT_ONCE;
         tokio::select! {
             biased;
-            (address, result) = first(&mut running) => match result {
-                Ok(stream) => return Ok((stream, address)),
-                Err(error) => last = error,
+            (over, result) = first(&mut running) => match result {
+                Ok(stream) => return Ok((stream, over.address)),
+                Err(error) => {
+                    last = error;
+                    running.extend(waiting.next().map(|address| Running::to(address, over.place)));
+                }
             },
-            () = sleep(STAGGER), if more => {}
+            place = place(beside), if more => {
+                running.extend(place.and_then(|place| Some(Running::to(waiting.next()?, Some(place)))));
+            }
         }
+    }
+    Err(last)
+}
+
+/// A place for one more attempt, after a while.
+async fn place(beside: &Semaphore) -> Option<SemaphorePermit<'_>> {
+    sleep(STAGGER).await;
+    beside.acquire().await.ok()
+}
+
+impl<'a> Running<'a> {
+    fn to(address: SocketAddr, place: Option<SemaphorePermit<'a>>) -> Running<'a> {
+        Running { address, attempt: Box::pin(attempt(address)), place }
     }
 }
 
 /// The first attempt that ends; it is taken out.
-async fn first(running: &mut Vec<(SocketAddr, Attempt)>) -> (SocketAddr, io::Result<TcpStream>) {
+async fn first<'a>(running: &mut Vec<Running<'a>>) -> (Running<'a>, io::Result<TcpStream>) {
     std::future::poll_fn(|context| {
         for at in 0..running.len() {
-            let Some((address, attempt)) = running.get_mut(at) else { continue };
-            if let Poll::Ready(result) = attempt.as_mut().poll(context) {
-                let address = *address;
-                drop(running.swap_remove(at));
-                return Poll::Ready((address, result));
+            let Some(one) = running.get_mut(at) else { continue };
+            if let Poll::Ready(result) = one.attempt.as_mut().poll(context) {
+                return Poll::Ready((running.swap_remove(at), result));
             }
         }
         Poll::Pending
@@ -101,7 +125,7 @@ mod tests {
         let address = alive.local_addr().unwrap();
         let began = std::time::Instant::now();
 
-        let (stream, reached) = connect(&[dead, dead, address]).await.unwrap();
+        let (stream, reached) = connect(&[dead, dead, address], &Semaphore::new(0)).await.unwrap();
 
         assert_eq!((reached, stream.peer_addr().unwrap()), (address, address));
         assert!(stream.nodelay().unwrap());
@@ -114,14 +138,33 @@ mod tests {
         let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = alive.local_addr().unwrap();
 
-        let (_, reached) = connect(&[silent, address]).await.unwrap();
+        let (_, reached) = connect(&[silent, address], &Semaphore::new(1)).await.unwrap();
 
         assert_eq!(reached, address);
     }
 
     #[tokio::test]
+    async fn attempts_beside_the_first_wait_for_a_place() {
+        let (_full, silent) = silent().await;
+        let beside = Semaphore::new(3);
+        let many = [silent; 32];
+        let dials = async { tokio::join!(connect(&many, &beside), connect(&many, &beside)) };
+        tokio::pin!(dials);
+
+        while beside.available_permits() > 0 {
+            let waited = tokio::time::timeout(STAGGER, &mut dials).await;
+            assert!(waited.is_err(), "nobody answered");
+        }
+        let more = tokio::time::timeout(3 * STAGGER, &mut dials).await;
+        assert!(more.is_err() && beside.available_permits() == 0, "nobody answered, and there is no place");
+        // One address needs none.
+        let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert!(connect(&[alive.local_addr().unwrap()], &beside).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn no_address_is_an_error() {
-        assert!(connect(&[]).await.is_err());
+        assert!(connect(&[], &Semaphore::new(1)).await.is_err());
     }
 
     /// A listener whose queue is full, so that the kernel drops further connections.

@@ -17,6 +17,7 @@ mod pool;
 mod tests;
 
 pub use pool::Pool;
+pub(crate) use pool::Weight;
 
 use direction::{Broken, Direction};
 use std::{cell::Cell, future::poll_fn, task::Poll};

@@ -1,7 +1,10 @@
 //! What the flows of one sandbox share: the buffer they are read through, and pipes.
 
 use super::pipe::Pipe;
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 /// One read brings at most this.
 const BUFFER: usize = 64 * 1024;
@@ -25,8 +28,8 @@ const SPARE: usize = 4;
 #[derive(Debug)]
 pub struct Pool {
     buffer: RefCell<Box<[u8]>>,
-    /// Bytes that flows have taken and could not yet pass on.
-    waiting: Cell<usize>,
+    /// Bytes that flows have taken and could not yet pass on, and those kept for looking at.
+    waiting: Rc<Cell<usize>>,
     spare: RefCell<Vec<Pipe>>,
     pipes: Cell<usize>,
 }
@@ -42,7 +45,7 @@ impl Pool {
     pub fn new() -> Pool {
         Pool {
             buffer: RefCell::new(vec![0; BUFFER].into_boxed_slice()),
-            waiting: Cell::new(0),
+            waiting: Rc::default(),
             spare: RefCell::new(Vec::new()),
             pipes: Cell::new(0),
         }
@@ -73,6 +76,11 @@ impl Pool {
         self.waiting.set(self.waiting.get().saturating_sub(bytes));
     }
 
+    /// Counts what somebody else keeps of a flow.
+    pub(crate) fn weight(&self) -> Weight {
+        Weight { waiting: Rc::clone(&self.waiting), bytes: 0 }
+    }
+
     /// Whether so much waits that nothing more may be held back for looking at.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.get() > HELD_MAX
@@ -95,5 +103,32 @@ impl Pool {
         if pipe.is_empty() && spare.len() < SPARE {
             spare.push(pipe);
         }
+    }
+}
+
+/// Bytes that count as waiting until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    waiting: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Weight {
+    /// So many it is now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let others = self.waiting.get().saturating_sub(self.bytes);
+        self.waiting.set(others.saturating_add(bytes));
+        self.bytes = bytes;
+    }
+
+    /// As [`Pool::is_full`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.get() > HELD_MAX
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }

@@ -44,60 +44,87 @@ pub enum Sniffed {
     Malformed(&'static str),
 }
 
-/// Takes the first bytes of a connection, however they are cut.
-#[derive(Debug, Default)]
+/// Takes the first bytes of a connection, however they are cut. Keeps each byte at most once.
+#[derive(Debug)]
 pub struct Sniffer {
-    /// Every byte so far.
-    seen: Vec<u8>,
-    /// Where in `seen` the next record begins.
-    next: usize,
+    /// More than this before the end of a `ClientHello` is none.
+    most: usize,
+    /// Bytes so far.
+    total: usize,
+    /// Those that are in no whole record yet; once the hello is whole, those behind it.
+    rest: Vec<u8>,
     /// The handshake message as far as whole records have brought it.
     message: Vec<u8>,
 }
 
+impl Default for Sniffer {
+    fn default() -> Sniffer {
+        Sniffer::new()
+    }
+}
+
 impl Sniffer {
-    /// One that has seen nothing.
+    /// One that has seen nothing, for hellos of up to [`HELLO_MAX`].
     pub fn new() -> Sniffer {
-        Sniffer::default()
+        Sniffer::for_at_most(HELLO_MAX)
+    }
+
+    fn for_at_most(most: usize) -> Sniffer {
+        Sniffer { most, total: 0, rest: Vec::new(), message: Vec::new() }
     }
 
     /// Adds what came next. Once it has given another answer than [`Sniffed::NeedMore`] it is spent.
     pub fn push(&mut self, bytes: &[u8]) -> Sniffed {
-        self.seen.extend_from_slice(bytes);
-        match kind(&self.seen) {
-            Kind::Unclear => return Sniffed::NeedMore,
-            Kind::Other => return Sniffed::NotTls,
-            Kind::Wrong(why) => return Sniffed::Malformed(why),
-            Kind::Handshake => {}
+        let is_first = self.total == self.rest.len();
+        self.total = self.total.saturating_add(bytes.len());
+        self.rest.extend_from_slice(bytes);
+        if is_first {
+            match kind(&self.rest) {
+                Kind::Unclear => return Sniffed::NeedMore,
+                Kind::Other => return Sniffed::NotTls,
+                Kind::Wrong(why) => return Sniffed::Malformed(why),
+                Kind::Handshake => {}
+            }
         }
         match self.gather() {
-            Ok(None) if self.seen.len() > HELLO_MAX => Sniffed::Malformed("the ClientHello is too long"),
+            Ok(None) if self.total > self.most => Sniffed::Malformed("the ClientHello is too long"),
             Ok(None) => Sniffed::NeedMore,
             Ok(Some(hello)) => Sniffed::Hello(hello),
             Err(why) => Sniffed::Malformed(why),
         }
     }
 
-    /// Every byte that was pushed.
-    pub fn seen(&self) -> &[u8] {
-        &self.seen
-    }
-
     /// What came behind the records of the `ClientHello`, once that is whole.
     pub fn behind(&self) -> &[u8] {
-        self.seen.get(self.next..).unwrap_or_default()
+        &self.rest
     }
 
-    /// Appends whole records to the message; a hello if that completes it.
+    /// Bytes that are kept.
+    pub fn held(&self) -> usize {
+        self.rest.len().saturating_add(self.message.len())
+    }
+
+    /// Moves whole records to the message; a hello if that completes it.
     fn gather(&mut self) -> Result<Option<Hello>, &'static str> {
-        while let Some(record) = record(self.seen.get(self.next..).unwrap_or_default())? {
-            self.next += record.whole;
+        let bytes = std::mem::take(&mut self.rest);
+        let mut rest = bytes.as_slice();
+        let gathered = self.gather_from(&mut rest);
+        // A copy, so that no more room is kept than is needed.
+        self.rest = if rest.len() == bytes.len() { bytes } else { rest.to_vec() };
+        gathered
+    }
+
+    fn gather_from(&mut self, rest: &mut &[u8]) -> Result<Option<Hello>, &'static str> {
+        while let Some(record) = record(rest)? {
             self.message.extend_from_slice(record.payload);
+            *rest = rest.get(record.whole..).unwrap_or_default();
             let Some((whole, body)) = message(&self.message)? else { continue };
             if self.message.len() > whole {
                 return Err("something follows the ClientHello in its record");
             }
-            return Hello::parse(body).map(Some);
+            let hello = Hello::parse(body)?;
+            self.message = Vec::new();
+            return Ok(Some(hello));
         }
         Ok(None)
     }

@@ -9,6 +9,9 @@ use super::{CLIENT_HELLO, HANDSHAKE, Hello, Sniffed, Sniffer};
 /// Where a server refuses early data it skips it and reads on. None skips more than this.
 const SKIPPED_MAX: usize = 1 << 20;
 
+/// A second hello is as long as the first, but for a cookie and fewer keys. It is kept until it is whole.
+const SECOND_MAX: usize = 16 * 1024;
+
 /// Whether the next bytes may go on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Further {
@@ -41,7 +44,18 @@ enum State {
 impl Second {
     /// Begins behind `first`.
     pub fn new(first: Hello) -> Second {
+        // The protocols are not compared, and may be many.
+        let first = Hello { alpn: Vec::new(), ..first };
         Second { first, state: State::Head(Vec::new()), skipped: 0 }
+    }
+
+    /// Bytes that are kept.
+    pub fn held(&self) -> usize {
+        match &self.state {
+            State::Head(head) => head.len(),
+            State::Skip(_) => 0,
+            State::Hello(sniffer) => sniffer.held(),
+        }
     }
 
     /// Looks at what comes next.
@@ -92,7 +106,7 @@ impl Second {
                 Further::Watch
             }
             (HANDSHAKE, Some(&CLIENT_HELLO)) => {
-                let mut sniffer = Sniffer::new();
+                let mut sniffer = Sniffer::for_at_most(SECOND_MAX);
                 let seen = sniffer.push(&head);
                 self.state = State::Hello(sniffer);
                 again(&self.first, &seen)

@@ -220,6 +220,33 @@ fn a_second_hello_that_names_another_host_is_refused() {
 }
 
 #[test]
+fn a_hello_is_kept_once_and_not_beyond_its_end() {
+    let bytes = records(&hello_with(&[name(b"a.test"), (21, vec![0; 40_000])]), 900);
+    let mut sniffer = Sniffer::new();
+    let (most, last) = bytes.split_at(bytes.len() - 1);
+    for (at, piece) in most.chunks(700).enumerate() {
+        assert_eq!(sniffer.push(piece), Sniffed::NeedMore);
+        assert!(sniffer.held() <= 700 * (at + 1), "{} at {at}", sniffer.held());
+    }
+    assert_eq!(sniffer.push(last), of("a.test"));
+    assert_eq!(sniffer.held(), 0);
+}
+
+#[test]
+fn a_second_hello_that_never_ends_is_refused_early() {
+    let mut second = Second::new(Hello { alpn: vec![vec![0]; 1000], ..Hello::default() });
+    let mut message = vec![1, 0, 0xff, 0];
+    message.extend(vec![0; 60_000]);
+    for piece in records(&message, 100).chunks(1000) {
+        match second.look(piece) {
+            Further::Watch => assert!(second.held() <= 16 * 1024, "{}", second.held()),
+            other => return assert_eq!(other, Further::Refuse("the ClientHello is too long")),
+        }
+    }
+    panic!("it was never refused");
+}
+
+#[test]
 fn the_watch_ends_with_the_first_encrypted_record() {
     let first = Hello { sni: Some("a.test".to_owned()), ..Hello::default() };
     assert_eq!(Second::new(first.clone()).look(&[20, 3, 3, 0, 1, 1, 23, 3, 3, 0, 50]), Further::Over);
@@ -255,7 +282,7 @@ proptest! {
             rest = after;
         }
         prop_assert_eq!(sniffer.push(rest), of(&host));
-        prop_assert_eq!(sniffer.seen(), bytes.as_slice());
+        prop_assert_eq!((sniffer.behind(), sniffer.held()), (&[][..], 0));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! hands them out; servers stand outside, on loopback addresses.
 
 use super::*;
+use crate::flows::What;
 use airlock_gate::{Setup, ledger::Ledger, policy::parse_toml};
 use airlock_linux::{fd, net::seat};
 use std::{
@@ -496,6 +497,25 @@ fn a_program_that_gives_up_is_no_longer_asked_about() {
         assert_eq!(read(&mut stream).await.unwrap(), b"hello");
         world.other_rules(&allow("b.test", port));
         assert_eq!(read(&mut stream).await, RESET);
+        Some(())
+    });
+}
+
+#[test]
+fn a_flow_ends_if_its_private_range_was_closed_while_it_was_dialled() {
+    run(async {
+        let open = "[[rule]]\nallow = 'a.test'\nprivate = ['10.20.0.0/16']\n";
+        let world = World::raise(open, &[])?;
+        for (rules, lives) in [(open, true), ("[[rule]]\nallow = 'a.test'\n", false)] {
+            let mut ticket = world.wall.flows.enter().unwrap();
+            ticket.decided(What::Out { target: "a.test".parse().unwrap(), port: 443, asked: false });
+            world.other_rules(rules);
+
+            world.wall.leads_to(&ticket, "10.20.0.5".parse().unwrap());
+
+            let moved = ticket.unless_revoked(std::future::ready(())).await;
+            assert_eq!(moved.is_some(), lives);
+        }
         Some(())
     });
 }
