@@ -7,7 +7,7 @@
 
 use crate::clean::clean_line;
 use airlock_doors::control::client;
-use airlock_engine::store;
+use airlock_engine::{plan::chain, store};
 use airlock_protocol::control::Refusal;
 use std::{
     error::Error,
@@ -148,22 +148,6 @@ impl From<io::Error> for Failure {
             _ => Failure::because("could not write the output", &err),
         }
     }
-}
-
-fn chain(cause: &dyn Error) -> String {
-    let mut text = plain(&cause.to_string());
-    let mut next = cause.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&plain(&cause.to_string()));
-        next = cause.source();
-    }
-    text
-}
-
-/// Without the number that the standard library appends: it says nothing that the words do not.
-fn plain(text: &str) -> String {
-    text.split(" (os error").next().unwrap_or(text).to_owned()
 }
 
 #[cfg(test)]

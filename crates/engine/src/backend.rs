@@ -1,7 +1,7 @@
 //! The seam between what happens and where.
 
-use crate::plan::Plan;
-use airlock_linux::{clone::Child, fd, net::seat::Seat};
+use crate::plan::{Caller, Identity, Plan};
+use airlock_linux::{clone::Child, fd, idmap::Writing, net::seat::Seat};
 use airlock_protocol::control::Refusal;
 use std::{
     io,
@@ -10,13 +10,33 @@ use std::{
 
 /// A place to run.
 pub trait Backend {
+    /// Begins with what takes long and needs to know only who is inside, while the caller goes on planning.
+    fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal>;
+
     /// Builds the wall, puts the guest behind it and returns when the guest can be spoken to. Fails closed: on an
     /// error nothing of the sandbox is left running.
-    ///
-    fn launch(&self, plan: &Plan, confine: Confine<'_>) -> Result<Launched, Refusal>;
+    fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal>;
 
     /// Makes in an empty directory what `launch` would make on a sandbox's disk, for the next sandbox like this one.
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()>;
+}
+
+/// A user and a network namespace that are being made, by a process that stands for them. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Begun {
+    /// The process.
+    pub child: Child,
+    /// Where it speaks.
+    pub talk: OwnedFd,
+    /// Their ids.
+    pub ids: Writing,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// What the engine adds while a sandbox is being built.

@@ -12,5 +12,5 @@ pub mod keeper;
 pub mod plan;
 pub mod store;
 
-pub use backend::{Backend, Confine, Launched, Porter};
+pub use backend::{Backend, Begun, Confine, Launched, Porter};
 pub use plan::Plan;

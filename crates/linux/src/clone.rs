@@ -34,17 +34,16 @@ pub struct Namespaces(u64);
 impl Namespaces {
     /// None: a plain fork.
     pub const NONE: Namespaces = Namespaces(0);
-    /// User, mount, PID, network, IPC and UTS: what a sandbox is built in.
-    pub const SANDBOX: Namespaces = Namespaces(
-        (libc::CLONE_NEWUSER
-            | libc::CLONE_NEWNS
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWNET
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS) as u64,
-    );
-    /// User and mount: the second pair, in which the program runs.
-    pub const INNER: Namespaces = Namespaces((libc::CLONE_NEWUSER | libc::CLONE_NEWNS) as u64);
+    /// User, mount, PID, network, IPC and UTS.
+    pub const SANDBOX: Namespaces =
+        Namespaces(Namespaces::WITHIN.0 | (libc::CLONE_NEWUSER | libc::CLONE_NEWNET) as u64);
+    /// Mount, PID, IPC and UTS: what a sandbox has besides a user and a network namespace that were made before.
+    pub const WITHIN: Namespaces =
+        Namespaces((libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64);
+    /// Network only.
+    pub const NETWORK: Namespaces = Namespaces(libc::CLONE_NEWNET as u64);
+    /// Mount only.
+    pub const MOUNT: Namespaces = Namespaces(libc::CLONE_NEWNS as u64);
     /// Control group and time.
     pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
     /// User only.
@@ -82,6 +81,137 @@ pub fn fork(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Resul
             Ok(Side::Parent(Child { pid, pidfd }))
         }
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Forks a child that is born in `namespaces` and lives in the user and network namespace `outer`; the caller stays where
+/// it is. The child runs `child`, on a stack of its own, and ends after it.
+///
+/// A process in between, which shares the memory of this one and holds it up meanwhile, enters `outer` and forks: no
+/// other way leads into a PID namespace that belongs to another user namespace.
+///
+/// Fails with `EINVAL` where the process has more than one thread: the child may run any code.
+pub fn fork_into(
+    outer: [BorrowedFd<'_>; 2],
+    namespaces: Namespaces,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce(),
+) -> io::Result<Child> {
+    assert_single_threaded()?;
+    let mut passage = Passage {
+        outer: outer.map(|fd| fd.as_raw_fd()),
+        args: CloneArgs {
+            flags: namespaces.0 | (libc::CLONE_PIDFD | libc::CLONE_PARENT) as u64,
+            ..CloneArgs::default()
+        },
+        pidfd: -1,
+        outcome: Err(libc::EIO),
+        child: Some(child),
+    };
+    if let Some(cgroup) = cgroup {
+        passage.args.flags |= CLONE_INTO_CGROUP;
+        passage.args.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(io::Error::other)?;
+    }
+    let stack = Stack::new(CHILD_STACK)?;
+    let between = passage.go_through(&stack)?;
+    let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(between), WaitOptions::empty()));
+    // Entering another user namespace closed the memory, which is this process's too, to others of the same user.
+    set_dumpable(Dumpable::Yes)?;
+    let pid = passage.outcome.map_err(io::Error::from_raw_os_error)?;
+    // SAFETY: the kernel has just opened this descriptor, in the table that both processes share.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(passage.pidfd) };
+    Ok(Child { pid: Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?, pidfd })
+}
+
+/// Room for whatever builds a sandbox; only what is used costs memory.
+const CHILD_STACK: usize = 8 << 20;
+
+/// What the process in between works with.
+struct Passage<F> {
+    outer: [libc::c_int; 2],
+    args: CloneArgs,
+    pidfd: libc::c_int,
+    outcome: Result<i32, i32>,
+    child: Option<F>,
+}
+
+impl<F: FnOnce()> Passage<F> {
+    /// Makes the process in between and returns when it has ended.
+    fn go_through(&mut self, stack: &Stack) -> io::Result<Pid> {
+        extern "C" fn run<F: FnOnce()>(passage: *mut libc::c_void) -> libc::c_int {
+            // SAFETY: `go_through` gave it a passage that nobody else touches until this process has ended.
+            let passage = unsafe { &mut *passage.cast::<Passage<F>>() };
+            passage.outcome = passage.fork();
+            0
+        }
+        let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::SIGCHLD;
+        let passage = std::ptr::from_mut(self).cast();
+        // SAFETY: this process stands still until the other has ended, which runs on a stack of its own.
+        let pid = unsafe { libc::clone(run::<F>, stack.top(), flags, passage) };
+        match Pid::from_raw(pid) {
+            Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(pid),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// In the process in between.
+    fn fork(&mut self) -> Result<i32, i32> {
+        let failed = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        for namespace in self.outer {
+            // SAFETY: changes only which namespaces this process is in.
+            if unsafe { libc::setns(namespace, 0) } != 0 {
+                return Err(failed());
+            }
+        }
+        self.args.pidfd = (&raw mut self.pidfd).addr() as u64;
+        let size = size_of::<CloneArgs>();
+        // SAFETY: the arguments describe a fork (no shared memory, no new stack); they outlive the call, and this is
+        // the only thread that runs, so the copy is whole.
+        match unsafe { libc::syscall(libc::SYS_clone3, &raw mut self.args, size) } {
+            0 => {
+                if let Some(child) = self.child.take() {
+                    child();
+                }
+                exit_now(125)
+            }
+            pid if pid > 0 => i32::try_from(pid).map_err(|_| libc::EIO),
+            _ => Err(failed()),
+        }
+    }
+}
+
+/// Memory for the stack of another process, below which nothing can be written.
+struct Stack {
+    start: *mut libc::c_void,
+    size: usize,
+}
+
+impl Stack {
+    fn new(size: usize) -> io::Result<Stack> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new memory, wherever the kernel has room.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = Stack { start, size };
+        // SAFETY: the first page of what was just mapped.
+        match unsafe { libc::mprotect(start, 4096, libc::PROT_NONE) } {
+            0 => Ok(stack),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn top(&self) -> *mut libc::c_void {
+        self.start.wrapping_byte_add(self.size)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and nobody runs on it any more.
+        unsafe { libc::munmap(self.start, self.size) };
     }
 }
 
@@ -133,10 +263,58 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Waits until any signal that has a handler arrives; for processes that only stand for their namespaces.
-pub fn wait_for_signal() {
-    // SAFETY: only waits.
-    unsafe { libc::pause() };
+/// A process that only stands for its user namespace, whose ids are still to be written.
+///
+/// It shares the memory of this process, so that it costs no copy of it, and does nothing but wait on a stack of its own.
+pub(crate) fn stand_in_user_namespace() -> io::Result<StandIn> {
+    extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: only waits; no handler ever runs in this process, so that it touches nothing it shares.
+            unsafe { libc::pause() };
+        }
+    }
+    let stack = Stack::new(STAND_IN_STACK)?;
+    let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
+    // SAFETY: `wait` neither returns nor unwinds; its stack goes only after the process has been waited for.
+    let pid = unsafe { libc::clone(wait, stack.top(), flags, std::ptr::null_mut()) };
+    match Pid::from_raw(pid) {
+        Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(StandIn { pid, _stack: stack }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const STAND_IN_STACK: usize = 32 << 10;
+
+/// See [`stand_in_user_namespace`]. Ends when dropped.
+pub(crate) struct StandIn {
+    pub(crate) pid: Pid,
+    _stack: Stack,
+}
+
+impl StandIn {
+    /// Ends it without waiting for that.
+    pub(crate) fn end(self) -> Ending {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        Ending(self)
+    }
+}
+
+/// A process that is ending; dropping this waits until it has.
+#[must_use]
+pub struct Ending(#[expect(dead_code, reason = "dropping it waits")] StandIn);
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let wait = || rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+        let _ = rustix::io::retry_on_intr(wait);
+    }
+}
+
+/// Enters a user namespace, with every power in it.
+pub(crate) fn enter_user_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let kind = rustix::thread::LinkNameSpaceType::User;
+    Ok(rustix::thread::move_into_link_name_space(namespace, Some(kind))?)
 }
 
 impl Child {

@@ -8,11 +8,13 @@
 //! assert_eq!(subordinate("root:1:2\nann:100000:65536\n1000:300000:10\n", "ann", 1000), [(100000, 65536), (300000, 10)]);
 //! ```
 
+use crate::clone::{self, Dumpable, Ending, Namespaces};
 use rustix::process::Pid;
 use std::{
     fmt::Write as _,
     fs, io,
-    process::{Command, Stdio},
+    os::fd::{AsFd as _, OwnedFd},
+    process::{self, Command, Stdio},
 };
 
 /// `count` ids from `inside` are those from `outside` on.
@@ -99,14 +101,29 @@ impl IdMap {
 
     /// Gives a process of a new user namespace its ids.
     pub fn write(&self, pid: Pid) -> Result<(), Error> {
+        self.begin(pid, None)?.finish()
+    }
+
+    /// As [`IdMap::write`], but does not wait for the two programs where they are needed. `done` is closed when the ids
+    /// are written, or will never be.
+    pub fn begin(&self, pid: Pid, done: Option<OwnedFd>) -> Result<Writing, Error> {
         match self.writer {
-            Writer::Direct => self.write_files(pid),
-            Writer::Programs => self.run_programs(pid),
+            Writer::Direct => self.write_files(pid).map(|()| Writing::default()),
+            Writer::Programs => self.run_programs(pid, done),
             Writer::SingleId => {
                 write_file(pid, "setgroups", "deny")?;
-                self.write_files(pid)
+                self.write_files(pid).map(|()| Writing::default())
             }
         }
+    }
+
+    /// A user namespace inside this one that has these ids, with nobody in it.
+    /// A process stood for it until its ids were written.
+    pub fn namespace(&self) -> Result<(OwnedFd, Ending), Error> {
+        let failed = |source| Error::Write { file: "a user namespace".into(), source };
+        let stand_in = clone::stand_in_user_namespace().map_err(failed)?;
+        self.write(stand_in.pid)?;
+        Ok((open_user_namespace(stand_in.pid).map_err(failed)?, stand_in.end()))
     }
 
     /// The map of a namespace inside this one that has the same ids: the kernel wants the same extents. Root of this
@@ -128,19 +145,37 @@ impl IdMap {
     }
 
     /// Both at once: each costs more than a millisecond.
-    fn run_programs(&self, pid: Pid) -> Result<(), Error> {
-        let start = |program: &'static str, extents: &[Extent]| {
+    fn run_programs(&self, pid: Pid, done: Option<OwnedFd>) -> Result<Writing, Error> {
+        let start = |program: &'static str, extents: &[Extent], done: Option<OwnedFd>| {
             let mut command = Command::new(program);
             command.arg(pid.as_raw_nonzero().to_string());
             for extent in extents {
                 command.args([extent.inside, extent.outside, extent.count].map(|id| id.to_string()));
             }
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let done = done.map_or_else(Stdio::null, Stdio::from);
+            command.stdin(Stdio::null()).stdout(done).stderr(Stdio::piped());
             command.spawn().map_err(|source| Error::Run { program, source })
         };
-        let users = start("newuidmap", &self.users)?;
-        let groups = start("newgidmap", &self.groups)?;
-        for (program, child) in [("newuidmap", users), ("newgidmap", groups)] {
+        let (users, groups) = ("newuidmap", "newgidmap");
+        let copy = done.as_ref().map(OwnedFd::try_clone).transpose();
+        let copy = copy.map_err(|source| Error::Run { program: users, source })?;
+        let first = start(users, &self.users, copy)?;
+        let second = start(groups, &self.groups, done)?;
+        Ok(Writing { programs: vec![(users, first), (groups, second)] })
+    }
+}
+
+/// Ids that are being written.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Writing {
+    programs: Vec<(&'static str, process::Child)>,
+}
+
+impl Writing {
+    /// Waits until they are written.
+    pub fn finish(self) -> Result<(), Error> {
+        for (program, child) in self.programs {
             let output = child.wait_with_output().map_err(|source| Error::Run { program, source })?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -169,25 +204,27 @@ pub fn subordinate(text: &str, name: &str, id: u32) -> Vec<(u32, u32)> {
 
 /// A user namespace that has `extent` as its only mapping for users and groups, for an id-mapped mount.
 /// Needs the power to write such maps (host root).
-pub fn namespace_with(users: Extent, groups: Extent) -> Result<std::os::fd::OwnedFd, Error> {
-    use crate::clone::{self, Namespaces, Side};
-    let failed = |source| Error::Write { file: "a user namespace for a mount".into(), source };
-    match clone::fork(Namespaces::USER, None).map_err(failed)? {
-        Side::Child => loop {
-            crate::clone::wait_for_signal();
-        },
-        Side::Parent(child) => {
-            let map = IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct };
-            let opened = map.write(child.pid).and_then(|()| open_user_namespace(child.pid).map_err(failed));
-            child.kill().map_err(failed)?;
-            child.wait().map_err(failed)?;
-            opened
-        }
-    }
+pub fn namespace_with(users: Extent, groups: Extent) -> Result<OwnedFd, Error> {
+    IdMap { users: vec![users], groups: vec![groups], writer: Writer::Direct }
+        .namespace()
+        .map(|(namespace, _)| namespace)
+}
+
+/// Enters a user and a mount namespace inside this one, with the same ids and every power: nobody in them can undo a mount
+/// that was made outside. The user namespace is made empty, since only a process outside it may write its ids.
+///
+/// What is returned is to be dropped before anybody looks for children of this process.
+pub fn enter_inner(ids: &IdMap) -> io::Result<Ending> {
+    clone::set_dumpable(Dumpable::Yes)?;
+    let (inner, ending) = ids.repeated().namespace().map_err(io::Error::other)?;
+    clone::enter_user_namespace(inner.as_fd())?;
+    clone::unshare(Namespaces::MOUNT)?;
+    clone::set_dumpable(Dumpable::No)?;
+    Ok(ending)
 }
 
 /// The user namespace a process is in.
-pub fn open_user_namespace(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
+pub fn open_user_namespace(pid: Pid) -> io::Result<OwnedFd> {
     Ok(fs::File::open(format!("/proc/{}/ns/user", pid.as_raw_nonzero()))?.into())
 }
 

@@ -61,6 +61,13 @@ pub fn clone_tree(dir: BorrowedFd<'_>, path: &Path, depth: Depth) -> io::Result<
     Ok(tree)
 }
 
+/// A further copy of a mount that was made here and is attached, with the same attributes.
+pub fn copy(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(mount, c"", flags)?)
+}
+
 /// Sets `nosuid,nodev` and the access on a tree made by this process. Locked attributes stay as they are.
 pub fn restrict(tree: BorrowedFd<'_>, access: Access, depth: Depth) -> io::Result<()> {
     let mut set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;

@@ -2,13 +2,13 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, UNSHARED, WRITTEN},
+    launch::{FAILED, SEALED, SEAT},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
-    clone::{self, Dumpable, Namespaces},
-    fd,
+    clone::{self, Namespaces},
+    fd, idmap,
     mount::{self, Depth},
     net::seat,
 };
@@ -44,8 +44,6 @@ pub(super) struct Ends {
     pub(super) talk: OwnedFd,
     /// The guest's link.
     pub(super) link: OwnedFd,
-    /// To the writer of the inner ids.
-    pub(super) ids: OwnedFd,
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
@@ -68,7 +66,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
-    seal::become_builder(plan).during("become root of the sandbox")?;
+    seal::become_builder(&plan.ids, &plan.user).during("become root of the sandbox")?;
     // A change of ids undoes it (prctl(2), PR_SET_PDEATHSIG).
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     mount::make_private().during("make the mounts private")?;
@@ -78,11 +76,12 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    enter_inner(&ends.ids)?;
+    let ending = idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
-    // The seat was built before the ids were written (see `launch::helper`).
+    drop(ending);
+    await_seat(talk)?;
     seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
@@ -107,26 +106,20 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
     Ok(trees.into())
 }
 
+/// Until then the network has no rules, and nothing else.
+fn await_seat(talk: &OwnedFd) -> Result<(), Failed> {
+    let mut word = [0u8; 1];
+    fd::receive_with_fds(talk.as_fd(), &mut word, &mut Vec::new()).during("hear from the keeper")?;
+    if word == [SEAT] {
+        return Ok(());
+    }
+    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper")
+}
+
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.
 fn guest_copy(guest: &OwnedFd) -> Result<OwnedFd, Failed> {
     let tree =
         mount::clone_tree(guest.as_fd(), Path::new(""), Depth::One).during("copy the guest's mount")?;
     mount::restrict(tree.as_fd(), mount::Access::ReadOnly, Depth::One).during("make the guest read-only")?;
     Ok(tree)
-}
-
-/// User and mount namespace B. Its ids are written by a process of the keeper's that waits in A, the only place that
-/// may (see `launch::helper`).
-fn enter_inner(ids: &OwnedFd) -> Result<(), Failed> {
-    clone::unshare(Namespaces::INNER).during("make the inner user namespace")?;
-    clone::set_dumpable(Dumpable::Yes).during("let the ids be written")?;
-    fd::send_all(ids.as_fd(), &[UNSHARED], &[]).during("speak to the keeper's helper")?;
-    let mut answer = [0u8; 1];
-    let told =
-        fd::receive_with_fds(ids.as_fd(), &mut answer, &mut Vec::new()).during("hear the keeper's helper")?;
-    if told == 0 || answer != [WRITTEN] {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied))
-            .during("write the ids of the inner namespace");
-    }
-    clone::set_dumpable(Dumpable::No).during("close this process to others")
 }

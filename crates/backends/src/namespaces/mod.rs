@@ -1,13 +1,14 @@
 //! Linux namespaces: the default place.
 //!
-//! The keeper forks into user namespace A with mount, PID, network, IPC and UTS namespaces of its own ([`launch`]).
-//! The child, PID 1 already, builds the whole root in A ([`root`], [`system`]), turns to user and mount namespace B,
+//! User namespace A and the network namespace are made ahead, while the keeper plans ([`outer`]). The keeper forks into
+//! them, with mount, PID, IPC and UTS namespaces of their own ([`launch`]). The child, PID 1 already, builds the whole root in A ([`root`], [`system`]), turns to user and mount namespace B,
 //! in which every mount is locked, seals itself ([`seal`]) and becomes the guest.
 //!
 //! The child is a fork of a process with one thread, so it may run ordinary code until it executes the guest.
 
 mod child;
 mod launch;
+mod outer;
 mod porter;
 mod root;
 mod seal;

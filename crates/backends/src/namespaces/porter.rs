@@ -1,7 +1,7 @@
 //! Who brings published connections in: a process of the keeper's in user namespace A and the sandbox's network. It makes
 //! one socket for each byte it hears, nothing else; connecting is the keeper's.
 
-use super::{During, Failed, launch::Spaces};
+use super::{During, Failed, outer::Outer};
 use airlock_engine::Porter;
 use airlock_linux::{
     clone::{self, Namespaces, Side},
@@ -14,12 +14,12 @@ use std::{
 };
 
 /// Forks it into the sandbox's network.
-pub(super) fn start(spaces: &Spaces) -> Result<Porter, Failed> {
+pub(super) fn start(outer: &Outer) -> Result<Porter, Failed> {
     let (ours, theirs) = fd::pair().during("make a socket pair")?;
     match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
         Side::Parent(child) => Ok(Porter { child, socket: ours }),
         Side::Child => {
-            if spaces.enter().is_ok()
+            if outer.enter().is_ok()
                 && clone::die_with_parent().is_ok()
                 && fd::close_all_but(theirs.as_fd()).is_ok()
             {

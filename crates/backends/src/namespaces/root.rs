@@ -72,10 +72,11 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
         .during("copy the root directory's mount")?;
     mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
     let root = staging.attach("new", &own)?;
-    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers };
+    let covers = system::Covers::default();
+    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, covers };
     builder.own_directories()?;
     builder.image()?;
-    system::mount_all(plan, builder.root.as_fd())?;
+    system::mount_all(plan, builder.root.as_fd(), &mut builder.covers)?;
     builder.shown(opened.binds)?;
     builder.memory()?;
     if plan.root == Access::ReadOnly {
@@ -118,6 +119,7 @@ struct Builder<'a> {
     root: OwnedFd,
     trees: VecDeque<OwnedFd>,
     layers: VecDeque<OwnedFd>,
+    covers: system::Covers,
 }
 
 impl Builder<'_> {
@@ -243,10 +245,10 @@ impl Builder<'_> {
         mount::attach(bound.as_fd(), target.as_fd()).during(&step)
     }
 
-    fn cover_all(&self, masks: &[Mask]) -> Result<(), Failed> {
+    fn cover_all(&mut self, masks: &[Mask]) -> Result<(), Failed> {
         for mask in masks {
             let Some(target) = system::open_if_there(self.root.as_fd(), &mask.path)? else { continue };
-            system::cover(&target).during(&format!("hide {}", mask.path.display()))?;
+            self.covers.cover(&target).during(&format!("hide {}", mask.path.display()))?;
         }
         Ok(())
     }
@@ -300,7 +302,7 @@ impl Builder<'_> {
             for socket in &bind.sockets {
                 let hidden = bind.target.join(socket);
                 let Some(place) = system::open_if_there(self.root.as_fd(), &hidden)? else { continue };
-                system::cover(&place).during(&format!("hide {}", hidden.display()))?;
+                self.covers.cover(&place).during(&format!("hide {}", hidden.display()))?;
             }
         }
         Ok(())

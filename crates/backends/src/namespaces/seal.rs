@@ -6,9 +6,11 @@ use airlock_linux::{
     caps::{self, Cap, CapSet},
     clone, fd,
     fence::Fence,
+    idmap::IdMap,
     seccomp::{Filter, Nested, Relax},
     spawn,
 };
+use airlock_protocol::guest::User;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -58,10 +60,10 @@ impl Seal {
 }
 
 /// Becomes user and group 0 of A (or the single id there is) and drops the host's groups.
-pub(super) fn become_builder(plan: &Plan) -> io::Result<()> {
-    let (uid, gid) = match plan.ids.user_outside(0) {
-        Some(_) => (0, plan.ids.group_outside(0).map_or(plan.user.gid, |_| 0)),
-        None => (plan.user.uid, plan.user.gid),
+pub(super) fn become_builder(ids: &IdMap, user: &User) -> io::Result<()> {
+    let (uid, gid) = match ids.user_outside(0) {
+        Some(_) => (0, ids.group_outside(0).map_or(user.gid, |_| 0)),
+        None => (user.uid, user.gid),
     };
     spawn::become_user(uid, gid, &[])
 }

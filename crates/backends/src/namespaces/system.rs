@@ -48,7 +48,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 ];
 
 /// Mounts them all below `root`.
-pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
+pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>, covers: &mut Covers) -> Result<(), Failed> {
     let proc = mount::proc().during("mount a fresh /proc")?;
     attach_at(root, "proc", &proc)?;
     let sys = mount::sysfs().during("mount a fresh /sys")?;
@@ -68,7 +68,7 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed>
         }
     }
     devices(plan, root)?;
-    protect(root)
+    protect(root, covers)
 }
 
 /// An ordinary user's sandbox has a read-only system. Who tries to install a system package is told what to do; any
@@ -102,20 +102,33 @@ fn install_hints(run: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Covers a file with an empty one that cannot be written, a directory with an empty one.
-pub(super) fn cover(place: &OwnedFd) -> io::Result<()> {
-    let stat = rustix::fs::fstat(place)?;
-    let tree = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-        let empty = mount::tmpfs(&[(c"mode", c"555"), (c"size", c"4096"), (c"nr_inodes", c"2")])?;
-        mount::make_read_only(empty.as_fd(), Depth::One)?;
-        empty
-    } else {
-        let null = mount::open_device(Path::new("/dev/null"), 1, 3)?;
-        let tree = mount::clone_tree(null.as_fd(), Path::new(""), Depth::One)?;
+/// What lies over things that are not to be seen: an empty file or directory that cannot be written. The first of a kind is
+/// made, the others are further mounts of it.
+#[derive(Default)]
+pub(super) struct Covers {
+    file: Option<OwnedFd>,
+    directory: Option<OwnedFd>,
+}
+
+impl Covers {
+    pub(super) fn cover(&mut self, place: &OwnedFd) -> io::Result<()> {
+        let stat = rustix::fs::fstat(place)?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let first = if is_directory { &mut self.directory } else { &mut self.file };
+        if let Some(first) = first {
+            return mount::attach(mount::copy(first.as_fd())?.as_fd(), place.as_fd());
+        }
+        let tree = if is_directory {
+            mount::tmpfs(&[(c"mode", c"555"), (c"size", c"4096"), (c"nr_inodes", c"2")])?
+        } else {
+            let null = mount::open_device(Path::new("/dev/null"), 1, 3)?;
+            mount::clone_tree(null.as_fd(), Path::new(""), Depth::One)?
+        };
         mount::make_read_only(tree.as_fd(), Depth::One)?;
-        tree
-    };
-    mount::attach(tree.as_fd(), place.as_fd())
+        mount::attach(tree.as_fd(), place.as_fd())?;
+        *first = Some(tree);
+        Ok(())
+    }
 }
 
 fn attach_at(root: BorrowedFd<'_>, name: &str, tree: &OwnedFd) -> Result<(), Failed> {
@@ -173,10 +186,10 @@ pub(super) fn open_if_there(root: BorrowedFd<'_>, path: &Path) -> Result<Option<
 }
 
 /// Covers and protects what a fresh `/proc` and `/sys` would still give away.
-fn protect(root: BorrowedFd<'_>) -> Result<(), Failed> {
+fn protect(root: BorrowedFd<'_>, covers: &mut Covers) -> Result<(), Failed> {
     for path in MASKED {
         let Some(place) = open_if_there(root, Path::new(path))? else { continue };
-        cover(&place).during(&format!("cover {path}"))?;
+        covers.cover(&place).during(&format!("cover {path}"))?;
     }
     for path in READ_ONLY {
         let step = format!("make {path} read-only");

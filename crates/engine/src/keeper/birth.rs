@@ -75,7 +75,9 @@ pub fn build(
     })?;
     let caller = Caller::current();
     spare::adopt(sandbox, &spec, &caller);
-    let plan = plan::check(&spec, sandbox, caller, guest_file)?;
+    let identity = plan::identify(&spec, sandbox, &caller)?;
+    let begun = backend.begin(&caller, &identity)?;
+    let plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
@@ -93,7 +95,8 @@ pub fn build(
         None => Vec::new(),
     };
     let disk = bounded.map(|limited| limited.mount);
-    let launched = backend.launch(&plan, Confine { streams: &streams, entries: &entries, cgroup, disk });
+    let launched =
+        backend.launch(&plan, begun, Confine { streams: &streams, entries: &entries, cgroup, disk });
     match launched {
         Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state, wall }),
         Err(refusal) => {

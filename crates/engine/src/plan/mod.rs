@@ -71,8 +71,35 @@ pub struct Plan {
     pub bounds: Bounds,
 }
 
+/// Who is inside, and what tells programs there.
+#[derive(Debug)]
+pub struct Identity {
+    /// Our own files in `/etc`.
+    pub etc: Vec<(&'static str, String)>,
+    /// Who the program runs as inside.
+    pub user: User,
+    /// Home directory of that user.
+    pub home: String,
+    /// Ids inside and outside.
+    pub ids: IdMap,
+}
+
+/// Finds out who is to be inside: the first thing a sandbox is built upon.
+pub fn identify(spec: &Spec, sandbox: &Sandbox, caller: &Caller) -> Result<Identity, Refusal> {
+    let etc = etc_files(spec, caller)?;
+    let (user, home) = find_user(&spec.user, &etc)?;
+    let ids = ids::map(caller, ids::base_of(sandbox), &user)?;
+    Ok(Identity { etc, user, home, ids })
+}
+
 /// Checks a spec against this host.
-pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: PathBuf) -> Result<Plan, Refusal> {
+pub fn check(
+    spec: &Spec,
+    sandbox: &Sandbox,
+    caller: Caller,
+    identity: Identity,
+    guest: PathBuf,
+) -> Result<Plan, Refusal> {
     if spec.command.first().is_none_or(String::is_empty) {
         return Err(refusal(125, "no command was given", None, Some("airlock run -- COMMAND")));
     }
@@ -80,9 +107,7 @@ pub fn check(spec: &Spec, sandbox: &Sandbox, caller: Caller, guest: PathBuf) -> 
     let image = host::open(&view(sandbox, &caller), &mut |_| {})
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
     refuse_home_in_image(&caller, &image, store.home())?;
-    let etc = etc_files(spec, &caller)?;
-    let (user, home) = find_user(&spec.user, &etc)?;
-    let ids = ids::map(&caller, ids::base_of(sandbox), &user)?;
+    let Identity { etc, user, home, ids } = identity;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
@@ -205,18 +230,21 @@ pub fn refusal(code: u8, what: &str, why: Option<&str>, fix: Option<&str>) -> Re
     Refusal { code, what: what.to_owned(), why: why.map(str::to_owned), fix: fix.map(str::to_owned) }
 }
 
-/// An error and its causes in one line, without the numbers that the standard library appends: they say nothing that the
-/// words do not.
+/// An error and its causes in one line, for a person.
 pub fn chain(err: &dyn std::error::Error) -> String {
-    let plain = |text: String| text.split(" (os error").next().unwrap_or_default().to_owned();
-    let mut text = plain(err.to_string());
+    let mut text = plain(&err.to_string()).to_owned();
     let mut source = err.source();
     while let Some(cause) = source {
         text.push_str(": ");
-        text.push_str(&plain(cause.to_string()));
+        text.push_str(plain(&cause.to_string()));
         source = cause.source();
     }
     text
+}
+
+/// Without the number that the standard library appends: it says nothing that the words do not.
+fn plain(text: &str) -> &str {
+    text.split_once(" (os error").map_or(text, |(words, _)| words)
 }
 
 /// Our own files in `/etc`, whatever the host has there.

@@ -1,12 +1,12 @@
 //! The state directory: `$AIRLOCK_HOME`, where every sandbox is a folder and the folder is the truth.
 //!
 //! ```text
-//! sandboxes/<id>/{spec.json,state.json,lock,control.sock,keeper.log,log.jsonl,disk/…}
+//! sandboxes/<id>/{spec.json,state.json,keeper.log,control.sock,log.jsonl,disk/…}
 //! names/<name>      a symbolic link to the id, made exclusively: a name is used once
 //! host/  guest/     what is made once per host
 //! ```
 //!
-//! A keeper holds an flock on `lock` as long as it lives: whoever can take it knows that the keeper is dead, and
+//! A keeper holds an flock on `keeper.log` as long as it lives: whoever can take it knows that the keeper is dead, and
 //! repairs the state. Nothing here is synced to disk before the program starts: after a power cut no process of a
 //! sandbox is left either, so the only thing that could be lost is the memory of a sandbox that did nothing yet.
 //!

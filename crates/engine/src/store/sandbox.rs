@@ -64,7 +64,7 @@ impl Sandbox {
         self.folder.join("disk")
     }
 
-    /// What the keeper itself has to say.
+    /// What the keeper itself has to say. The lock is on this file: each file of a sandbox costs its start.
     pub fn keeper_log(&self) -> PathBuf {
         self.folder.join("keeper.log")
     }
@@ -137,7 +137,7 @@ impl Sandbox {
 
     /// Takes the lock, or `None` if a keeper (or somebody else) holds it.
     pub fn try_lock(&self) -> Result<Option<Lock>, Error> {
-        let path = self.folder.join("lock");
+        let path = self.keeper_log();
         let file = open_lock(&path, OFlags::CREATE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(file))),
@@ -148,7 +148,7 @@ impl Sandbox {
 
     /// Waits until nobody holds the lock, and takes it.
     pub fn lock(&self) -> Result<Lock, Error> {
-        let path = self.folder.join("lock");
+        let path = self.keeper_log();
         let file = open_lock(&path, OFlags::CREATE)?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
             .map_err(|errno| failed("lock", &path)(errno.into()))?;
@@ -157,7 +157,7 @@ impl Sandbox {
 
     /// Makes the lock's file and takes it; `None` if somebody else was there before.
     pub(super) fn first_lock(&self) -> Result<Option<Lock>, Error> {
-        let path = self.folder.join("lock");
+        let path = self.keeper_log();
         let file = match open_lock(&path, OFlags::CREATE | OFlags::EXCL) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                 return Ok(None);

@@ -3,7 +3,7 @@
 use super::trial::{Report, Step, Wanted};
 use crate::{
     caps::CapSet,
-    clone::{self, Dumpable, Namespaces, Side},
+    clone::{self, Namespaces},
     fd, idmap,
     idmap::{IdMap, Writer},
     mount::{self, Depth, Overlay},
@@ -16,7 +16,7 @@ use rustix::{
     process::Pid,
 };
 use std::{
-    io::{self, Read as _, Write as _},
+    io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -139,26 +139,9 @@ fn overlay(scratch: &OwnedFd, tree: Option<&OwnedFd>) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(&overlay, WRITTEN, AtFlags::empty())?)
 }
 
-/// The second pair of namespaces; its ids are written by a fork that stays outside it.
+/// The second pair of namespaces, as a sandbox enters it.
 fn inner(ids: &IdMap) -> io::Result<()> {
-    let (mut wait, mut go) = io::pipe()?;
-    let writer = match clone::fork(Namespaces::NONE, None)? {
-        Side::Parent(child) => child,
-        Side::Child => {
-            drop(go);
-            let told = wait.read_exact(&mut [0u8; 1]).is_ok();
-            let written = told && ids.repeated().write(Pid::INIT).is_ok();
-            clone::exit_now(if written { 0 } else { 1 });
-        }
-    };
-    drop(wait);
-    clone::unshare(Namespaces::INNER)?;
-    clone::set_dumpable(Dumpable::Yes)?;
-    go.write_all(b"g")?;
-    match writer.wait()?.exit_status() {
-        Some(0) => clone::set_dumpable(Dumpable::No),
-        _ => Err(io::ErrorKind::PermissionDenied.into()),
-    }
+    idmap::enter_inner(ids).map(drop)
 }
 
 fn filter() -> io::Result<()> {
