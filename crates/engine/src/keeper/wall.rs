@@ -21,7 +21,7 @@ use airlock_protocol::{
     spec::{self, Spec},
 };
 use std::{
-    io::{self, Write as _},
+    io,
     net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
