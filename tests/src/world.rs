@@ -176,7 +176,12 @@ impl Drop for World {
         if std::thread::panicking() {
             let ids = self.ids();
             if !ids.is_empty() {
-                let removed = self.airlock(["rm", "--force"]).args(ids).into_command().output();
+                let rm = self.airlock(["rm", "--force"]).args(ids).into_command();
+                let variables = rm.get_envs().filter_map(|(name, value)| Some((name, value?)));
+                // What hung once may hang again.
+                let mut bounded = Command::new("timeout");
+                bounded.args(["--kill-after=5", "60"]).arg(rm.get_program()).args(rm.get_args());
+                let removed = bounded.env_clear().envs(variables).output();
                 eprintln!("after the failure: {removed:?}");
             }
             return;

