@@ -27,7 +27,7 @@ use std::{
     path::{Path, PathBuf},
     rc::Rc,
 };
-use tokio::{io::Interest, sync::mpsc};
+use tokio::{io::Interest, sync::mpsc, task::AbortHandle};
 
 /// A sandbox that stands, with no program in it yet.
 pub struct Born {
@@ -160,6 +160,7 @@ impl Born {
             shifted: Cell::new(shifted.filter(|_| plan.caller.is_root())),
             gate: self.wall.gate.clone(),
             wall: std::cell::OnceCell::new(),
+            published: RefCell::default(),
             plan,
         };
         (keeper, self.wall)
@@ -361,6 +362,9 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
     let _ = keeper.clear().await;
+    // Whoever hears of the end finds its ports free: what was told to stop drops its listener in its turn.
+    keeper.published.take().iter().for_each(AbortHandle::abort);
+    tokio::task::yield_now().await;
     keeper.wall.get().into_iter().for_each(|wall| wall.close());
     if let Err(err) = keeper.gate.close() {
         super::note(&plan::chain(&err));

@@ -47,7 +47,7 @@ use std::{
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::{mpsc, watch as tokio_watch},
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
 };
 
 /// One sandbox and everything that belongs to it. Shared by the tasks of one thread.
@@ -63,6 +63,8 @@ pub struct Keeper {
     log: Rc<log::Log>,
     gate: Rc<Gate>,
     wall: OnceCell<Rc<Wall>>,
+    /// Who listens on the published ports of the host.
+    published: RefCell<Vec<AbortHandle>>,
     orders: mpsc::Sender<Order>,
     ended: tokio_watch::Sender<Option<Exit>>,
     main: Cell<u32>,

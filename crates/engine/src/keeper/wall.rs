@@ -139,7 +139,8 @@ impl Prepared {
         for published in self.published {
             let sockets = sockets.clone();
             let inside = move |port| connect_inside(sockets.clone(), port);
-            tasks.spawn_local(published.serve(wall.clone(), inside));
+            let listening = tasks.spawn_local(published.serve(wall.clone(), inside));
+            keeper.published.borrow_mut().push(listening);
         }
         Ok(())
     }
