@@ -53,6 +53,14 @@ pub(super) struct Ended {
     pub(super) millis: u64,
 }
 
+impl Ended {
+    /// As the ledger has it.
+    pub(super) fn entry(self, flow: u64, status: String, times: Option<u64>) -> Entry {
+        let Ended { host, port, address, sent, received, millis } = self;
+        Entry::Flow { flow, host, port, address, sent, received, millis, status, times }
+    }
+}
+
 /// The connections of the open window.
 #[derive(Debug)]
 pub(super) struct Busy {
@@ -134,17 +142,7 @@ impl Busy {
             times: Some(begun.times),
         });
         let ended = std::mem::take(&mut self.ended).into_iter();
-        let flows = ended.map(|((flow, status), (times, ended))| Entry::Flow {
-            flow,
-            host: ended.host,
-            port: ended.port,
-            address: ended.address,
-            sent: ended.sent,
-            received: ended.received,
-            millis: ended.millis,
-            status,
-            times: Some(times),
-        });
+        let flows = ended.map(|((flow, status), (times, ended))| ended.entry(flow, status, Some(times)));
         decisions.chain(flows).collect()
     }
 }

@@ -58,17 +58,7 @@ impl Gate {
             self.crowded.notify_one();
             return;
         }
-        self.record_or_owe(Entry::Flow {
-            flow,
-            host: ended.host,
-            port: ended.port,
-            address: ended.address,
-            sent: ended.sent,
-            received: ended.received,
-            millis: ended.millis,
-            status: finished.status.to_owned(),
-            times: None,
-        });
+        self.record_or_owe(ended.entry(flow, finished.status.to_owned(), None));
     }
 
     /// Something permitted turned out to be forbidden: its address, the name in its TLS. `Ok` if it may go on, since only
