@@ -83,9 +83,13 @@ fn mega(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
+/// How long an answer may take: some peers lose a connection under load.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 fn open(address: &str, wanted: u8) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(&[wanted])?;
     Ok(stream)
 }

@@ -123,9 +123,9 @@ impl Place {
         format!("{SERVER}:{PORT}")
     }
 
-    /// A command on the near side, where the server's name is known.
+    /// A command on the near side, where the server's name is known. It has two minutes: a peer that hangs is skipped.
     pub(crate) fn near(&self, inner: &Command) -> Command {
-        let script = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
+        let script = "mount --bind \"$1\" /etc/hosts && shift && exec timeout --kill-after=5 120 \"$@\"";
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.near, "sh", "-c", script, "sh"]).arg(&self.hosts);
         command.arg(inner.get_program()).args(inner.get_args());
