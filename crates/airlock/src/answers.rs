@@ -88,17 +88,11 @@ const ABOUT: &str = "\
 ";
 
 fn rule(pending: &Pending, given: Given) -> Rule {
-    Rule {
-        verdict: match given {
-            Given::Approved => Verdict::Allow,
-            Given::Refused => Verdict::Deny,
-        },
-        hosts: vec![pending.host.clone()],
-        ports: vec![Ports::one(pending.port)],
-        tls: Tls::default(),
-        private: Vec::new(),
-        origin: Origin::default(),
-    }
+    let verdict = match given {
+        Given::Approved => Verdict::Allow,
+        Given::Refused => Verdict::Deny,
+    };
+    Rule::new(verdict, vec![pending.host.clone()], vec![Ports::one(pending.port)], Origin::default())
 }
 
 /// The project's file with the rule in it, if the question came from there and the file is as it was trusted. Whatever

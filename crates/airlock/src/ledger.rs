@@ -92,7 +92,10 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
         count = count.saturating_add(if is_repeat { 0 } else { times.unwrap_or(1) });
         is_audit |= *audit_only;
         let host = match crossing {
-            Crossing::Resolve { host, .. } | Crossing::Connect { host, .. } => host.as_str(),
+            Crossing::Resolve { host, .. }
+            | Crossing::Connect { host, .. }
+            | Crossing::Request { host, .. }
+            | Crossing::Reveal { host, .. } => host.as_str(),
             Crossing::Publish { from, .. } => from.as_str(),
         };
         if !hosts.contains(&host) {
@@ -174,6 +177,8 @@ fn crossing_words(crossing: &Crossing) -> String {
         Crossing::Resolve { host, question } => format!("resolve {host} {question}"),
         Crossing::Connect { host, port, protocol } if protocol == "tcp" => format!("connect {host}:{port}"),
         Crossing::Connect { host, port, protocol } => format!("connect {host}:{port} ({protocol})"),
+        Crossing::Request { host, port, method, path } => format!("{method} {host}:{port}{path}"),
+        Crossing::Reveal { secret, host, port } => format!("reveal {secret} to {host}:{port}"),
         Crossing::Publish { from, port } => format!("publish {port} from {from}"),
     }
 }

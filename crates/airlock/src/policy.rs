@@ -68,10 +68,11 @@ pub(crate) fn assemble(
         }
     }
     let audit_only = flags.audit_only || (!read.is_empty() && read.iter().all(|policy| policy.audit_only));
-    let mut all = vec![Policy { rules, audit_only: false }];
+    let mut all = vec![Policy { rules, ..Policy::default() }];
     all.extend(read);
-    let rules = with_answers(union(all).rules, home)?;
-    let policy = Policy { rules, audit_only };
+    let all = union(all);
+    let rules = with_answers(all.rules, home)?;
+    let policy = Policy { rules, audit_only, bandwidth: all.bandwidth };
     Judge::compile(&policy).map_err(failure)?;
     Ok(policy)
 }
@@ -197,7 +198,7 @@ fn read_toml(file: &RuleFile, known: &mut Discovered) -> Result<Policy, Failure>
         }
     }
     rules.extend(read.policy.rules);
-    Ok(Policy { rules, audit_only: read.policy.audit_only })
+    Ok(Policy { rules, ..read.policy })
 }
 
 /// `HOST[:PORT]` or a group. A registry may have a company's private addresses.
@@ -227,7 +228,7 @@ fn with_answers(rules: Vec<Rule>, home: &Path) -> Result<Vec<Rule>, Failure> {
     }
     let name = path.display().to_string();
     let kept = airlock_gate::policy::parse_toml(&name, &config::read_named(&path)?).map_err(failure)?;
-    let asking = Policy { rules, audit_only: false };
+    let asking = Policy { rules, ..Policy::default() };
     let judge = Judge::compile(&asking).map_err(failure)?;
     let mut all: Vec<Rule> = kept.policy.rules.iter().flat_map(|rule| answering(rule, &judge)).collect();
     all.extend(asking.rules);
@@ -242,13 +243,11 @@ fn answering(kept: &Rule, judge: &Judge) -> Vec<Rule> {
         for ports in kept.ports.iter().filter(|ports| ports.first == ports.last) {
             let judged = judge.connect(&target, ports.first);
             let Some(asking) = judged.rule.filter(|_| judged.verdict == Some(Verdict::Ask)) else { continue };
+            let ports = vec![Ports::one(ports.first)];
             rules.push(Rule {
-                verdict: kept.verdict,
-                hosts: vec![host.clone()],
-                ports: vec![Ports::one(ports.first)],
                 tls: asking.tls(),
                 private: asking.private().iter().map(ToString::to_string).collect(),
-                origin: kept.origin.clone(),
+                ..Rule::new(kept.verdict, vec![host.clone()], ports, kept.origin.clone())
             });
         }
     }

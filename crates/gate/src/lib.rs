@@ -8,7 +8,9 @@
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
 //! | [`glob`] | patterns of paths |
-//! | [`judge`] | what the rules say about a connection |
+//! | [`request`] | a request inside a connection |
+//! | [`judge`] | what the rules say about a connection, and about a request |
+//! | [`meter`] | what a rule still allows |
 //! | [`ledger`] | what was decided: written, read, verified |
 //! | `approvals` | crossings that wait for a person |
 //! | [`gate`] | the only place that decides: judges, asks, records |
@@ -26,10 +28,12 @@ pub mod groups;
 pub mod host;
 pub mod judge;
 pub mod ledger;
+pub mod meter;
 pub mod pattern;
 pub mod permit;
 pub mod policy;
 mod refusals;
+pub mod request;
 
 pub use gate::{Crossing, Finished, Gate, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

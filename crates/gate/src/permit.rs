@@ -1,6 +1,6 @@
 //! What the gate answers: a permit or a denial.
 
-use crate::{address::Cidr, host::Target};
+use crate::{address::Cidr, host::Target, meter::Meter};
 use airlock_protocol::policy::Tls;
 use std::fmt;
 
@@ -23,6 +23,8 @@ pub struct Permit {
     pub(crate) trace: Trace,
     pub(crate) tls: Tls,
     pub(crate) private: Vec<Cidr>,
+    pub(crate) pins: Vec<String>,
+    pub(crate) meter: Meter,
 }
 
 /// What a permit is for.
@@ -32,6 +34,10 @@ pub enum Kind {
     Resolve,
     /// A connection out.
     Connect,
+    /// A request.
+    Request,
+    /// A secret in a request.
+    Reveal,
     /// A connection in.
     Publish,
 }
@@ -83,6 +89,22 @@ pub enum Reason {
     Address,
     /// TLS inside names another host, or none.
     Sni,
+    /// A request is for another host than its connection.
+    Host,
+    /// A request can be read in more than one way.
+    Ambiguous,
+    /// The server's certificate is not to be trusted, or not one of the rule's.
+    Certificate,
+    /// More requests than the rule's rate.
+    Rate,
+    /// The rule's bytes are spent.
+    Bytes,
+    /// A placeholder on its way to where its secret may not go.
+    Secret,
+    /// A script said no, or failed.
+    Script,
+    /// A package that may not be fetched.
+    Package,
     /// Only TCP and DNS cross.
     Protocol,
     /// More names under a wildcard than its budget.
@@ -112,6 +134,16 @@ impl Permit {
     /// What must be true of TLS inside.
     pub fn tls(&self) -> Tls {
         self.tls
+    }
+
+    /// Keys of which the server's certificate must have one (`sha256/<base64>`); any where empty.
+    pub fn pins(&self) -> &[String] {
+        &self.pins
+    }
+
+    /// What the rule still allows.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
     }
 
     /// Special ranges that the name may lead into.
@@ -165,6 +197,14 @@ impl Reason {
             Reason::Crowded => "crowded",
             Reason::Address => "address",
             Reason::Sni => "sni",
+            Reason::Host => "host",
+            Reason::Ambiguous => "ambiguous",
+            Reason::Certificate => "certificate",
+            Reason::Rate => "rate",
+            Reason::Bytes => "bytes",
+            Reason::Secret => "secret",
+            Reason::Script => "script",
+            Reason::Package => "package",
             Reason::Protocol => "protocol",
             Reason::Budget => "budget",
             Reason::Ledger => "ledger",
@@ -183,6 +223,14 @@ impl Reason {
             Reason::Crowded => "too many crossings wait for a person already",
             Reason::Address => "its address may not be dialled",
             Reason::Sni => "TLS inside does not name this host",
+            Reason::Host => "the request is for another host than its connection",
+            Reason::Ambiguous => "the request can be read in more than one way",
+            Reason::Certificate => "the server's certificate is not to be trusted",
+            Reason::Rate => "too many requests for the rule's rate",
+            Reason::Bytes => "the rule's bytes are spent",
+            Reason::Secret => "a secret may not go there",
+            Reason::Script => "the script does not allow it",
+            Reason::Package => "this package may not be fetched",
             Reason::Protocol => "only TCP and DNS cross the wall",
             Reason::Budget => "too many names were looked up under one wildcard",
             Reason::Ledger => "the ledger cannot be written, and nothing crosses unrecorded",

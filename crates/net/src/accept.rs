@@ -97,7 +97,15 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
         }
     };
     let (sent, received) = (moved.sent.get(), moved.received.get());
-    wall.gate.finish(&Finished { trace: &trace, address, sent, received, lasted: begun.elapsed(), status });
+    wall.gate.finish(&Finished {
+        trace: &trace,
+        address,
+        sent,
+        received,
+        lasted: begun.elapsed(),
+        status,
+        code: None,
+    });
 }
 
 /// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.

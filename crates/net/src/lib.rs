@@ -16,6 +16,7 @@ pub mod dns;
 pub mod egress;
 pub mod flows;
 mod greeting;
+mod http;
 pub mod names;
 pub mod publish;
 pub mod relay;

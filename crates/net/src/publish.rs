@@ -167,6 +167,7 @@ async fn carry(
         received: moved.sent.get(),
         lasted: begun.elapsed(),
         status,
+        code: None,
     });
 }
 

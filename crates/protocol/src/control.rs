@@ -12,6 +12,7 @@ use crate::{
     event::Event,
     guest::End,
     policy::{Policy, Rule},
+    secret::Values,
     spec::{Stdio, WindowSize},
     state::{Exit, State},
 };
@@ -27,6 +28,9 @@ pub const TERMINAL: u16 = 1;
 pub struct Begin {
     /// Whose sandbox it is.
     pub owner: Owner,
+    /// The values of its secrets. In memory only.
+    #[serde(default)]
+    pub values: Values,
 }
 
 /// What a sandbox's life hangs on.
@@ -79,6 +83,8 @@ pub enum Request {
         /// In the order they are tried.
         rules: Vec<Rule>,
     },
+    /// Other values for its secrets, all or some of them, from the next request on.
+    SetSecrets(Values),
     /// The crossings that wait for a person.
     Approvals,
     /// A person's answer to one of them.

@@ -67,6 +67,9 @@ pub enum Entry {
         millis: u64,
         /// How it ended: `closed`, `reset`, `unreachable`, `revoked`, `sni`, …
         status: String,
+        /// The status code of the answer, where the flow was a request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<u16>,
         /// How many alike this line stands for, where there were very many: bytes are their sum, `millis` the longest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         times: Option<u64>,
@@ -135,6 +138,26 @@ pub enum Crossing {
         port: u16,
         /// `tcp`, `udp` or `icmp`.
         protocol: String,
+    },
+    /// A request inside a connection that was opened.
+    Request {
+        /// The name or address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// `GET`, `POST`, …
+        method: String,
+        /// The path, without the query.
+        path: String,
+    },
+    /// A secret in a request.
+    Reveal {
+        /// The secret's name.
+        secret: String,
+        /// Where it was to go.
+        host: String,
+        /// The port.
+        port: u16,
     },
     /// A connection from outside to a published port.
     Publish {

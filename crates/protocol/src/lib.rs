@@ -9,6 +9,7 @@
 //! | [`guest`] | a keeper and PID 1 inside its sandbox |
 //! | [`log`] | a keeper and `airlock logs` |
 //! | [`policy`] | a person and the gate: what may cross the wall |
+//! | [`secret`] | a person and the gate: what requests may carry, and a program never sees |
 //! | [`approval`] | a keeper and the person who is asked |
 //! | [`ledger`] | a keeper and whoever reads what crossed |
 //! | [`event`] | a keeper and whoever watches |
@@ -22,6 +23,7 @@ pub mod id;
 pub mod ledger;
 pub mod log;
 pub mod policy;
+pub mod secret;
 pub mod size;
 pub mod spec;
 pub mod state;

@@ -4,6 +4,7 @@
 //! judges by them.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The rules of one sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,9 @@ pub struct Policy {
     /// Nothing is denied; what would have been is recorded.
     #[serde(default)]
     pub audit_only: bool,
+    /// Bytes a second that all flows together may move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
 }
 
 /// One rule.
@@ -33,9 +37,80 @@ pub struct Rule {
     /// Private address ranges these names may resolve into (`10.20.0.0/16`).
     #[serde(default)]
     pub private: Vec<String>,
+    /// What must be true of a request inside the connection; a rule without it is about whole connections.
+    #[serde(default, skip_serializing_if = "Request::is_any")]
+    pub request: Request,
+    /// What it allows at most.
+    #[serde(default, skip_serializing_if = "Bounds::is_none")]
+    pub bounds: Bounds,
+    /// The server's certificate has one of these keys (`sha256/<base64>` of its public key).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
     /// Where a person finds it.
     #[serde(default)]
     pub origin: Origin,
+}
+
+/// What must be true of a request. What is empty is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// `GET`, `POST`, …; `GET` does not stand for `HEAD`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
+    /// Patterns of paths: `*` does not cross `/`, `**` does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Parameters that must be there, each with a pattern of its value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, String>,
+    /// Headers that must be there, each with a pattern of its value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Only WebSockets, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<bool>,
+    /// Only git, and only this of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<Git>,
+    /// Patterns of the repositories (`acme/*`), without `.git`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repositories: Vec<String>,
+}
+
+/// What may be done with a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Git {
+    /// Read it.
+    Fetch,
+    /// Read and write it.
+    Push,
+}
+
+/// What a rule allows at most, for one sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// Requests in a time; connections where the rule is about those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Bytes both ways together, while the sandbox lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Bytes a second, both ways together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
+}
+
+/// So many in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// How many.
+    pub count: u32,
+    /// In how many seconds.
+    pub seconds: u32,
 }
 
 /// What a rule says.
@@ -69,6 +144,8 @@ pub enum Tls {
     Checked,
     /// Not looked at.
     Opaque,
+    /// Ended at the wall, so that every request inside is judged, also where the rule says nothing about requests.
+    Opened,
 }
 
 /// Where a rule was written.
@@ -80,6 +157,37 @@ pub struct Origin {
     /// Line of the file, counted from 1; 0 where it is none.
     #[serde(default)]
     pub line: u32,
+}
+
+impl Rule {
+    /// A rule about whole connections.
+    pub fn new(verdict: Verdict, hosts: Vec<String>, ports: Vec<Ports>, origin: Origin) -> Rule {
+        Rule {
+            verdict,
+            hosts,
+            ports,
+            tls: Tls::default(),
+            private: Vec::new(),
+            request: Request::default(),
+            bounds: Bounds::default(),
+            pins: Vec::new(),
+            origin,
+        }
+    }
+}
+
+impl Request {
+    /// Whether nothing is asked of requests.
+    pub fn is_any(&self) -> bool {
+        *self == Request::default()
+    }
+}
+
+impl Bounds {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == Bounds::default()
+    }
 }
 
 impl Ports {

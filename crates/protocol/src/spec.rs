@@ -1,6 +1,6 @@
 //! What was asked for. A [`Spec`] is only a wish: `engine::plan` checks it, and only a plan can be launched.
 
-use crate::{Name, policy::Policy};
+use crate::{Name, policy::Policy, secret::Secret};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -59,6 +59,12 @@ pub struct Spec {
     /// What may cross the wall.
     #[serde(default)]
     pub policy: Policy,
+    /// What requests may carry and the program never sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<Secret>,
+    /// Files that are there from the start, below the home directory of the user inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub home_files: Vec<HomeFile>,
     /// Ports of the host that lead inside.
     #[serde(default)]
     pub publish: Vec<Publish>,
@@ -71,6 +77,16 @@ pub struct Spec {
     /// How the ledger is kept.
     #[serde(default)]
     pub ledger: Ledger,
+}
+
+/// A file in the home directory, written before the program starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HomeFile {
+    /// Where, from the home directory: no `..`, not absolute.
+    pub path: String,
+    /// What is in it. Never a secret: placeholders only.
+    pub text: String,
 }
 
 /// A port of the host that leads inside.

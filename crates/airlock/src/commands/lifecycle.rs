@@ -12,6 +12,7 @@ use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
 use airlock_protocol::{
     control::{Begin, Owner, Reply, Request},
+    secret::Values,
     spec::Stream,
     state::Status,
 };
@@ -88,7 +89,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     state.status = Status::Creating;
     sandbox.write_state(&state)?;
     let mut client = keeper::start(sandbox, &spec.limits, lock)?;
-    client.begin(&Begin { owner: Owner::Detached }, &[])?;
+    client.begin(&Begin { owner: Owner::Detached, values: Values::default() }, &[])?;
     match Session::new(client, no_signals()?, None).wait_for_start() {
         Ok(()) => Ok(()),
         Err(Ended::Refused(refusal)) => Err(refusal.into()),

@@ -20,6 +20,7 @@ use airlock_protocol::{
     approval::Pending,
     control::{Begin, Owner},
     policy::Verdict,
+    secret::Values,
     size,
     spec::{Spec, Stdio, Stream},
     state::{Cause, Exit},
@@ -79,7 +80,7 @@ fn start(args: &RunArgs, ours: &Ours, sandbox: &Sandbox, lock: Lock, spec: &Spec
         Err(failure) => return Err(given_up(sandbox, failure)),
     };
     let owner = if args.streams.detach { Owner::Detached } else { Owner::Foreground };
-    client.begin(&Begin { owner }, &ours.passed(&spec.stdio))?;
+    client.begin(&Begin { owner, values: Values::default() }, &ours.passed(&spec.stdio))?;
     let screen = screen(ours, &spec.stdio);
     let mut session = Session::new(client, signals, screen);
     if args.streams.detach {

@@ -34,6 +34,8 @@ fn spec(name: &str) -> Spec {
         keep: true,
         stdio: Stdio::all(Stream::Null),
         policy: Default::default(),
+        secrets: Vec::new(),
+        home_files: Vec::new(),
         publish: Default::default(),
         egress: Default::default(),
         approvals: Default::default(),

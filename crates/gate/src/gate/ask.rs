@@ -6,6 +6,7 @@ use crate::{
     approvals::{Answered, Question, Waiting},
     judge::{Judge, Judged},
     ledger,
+    meter::Meter,
     permit::{Denial, Kind, Permit, Reason, Trace},
     refusals::Sort,
 };
@@ -24,6 +25,8 @@ struct Ruling {
     rule: Option<String>,
     tls: Tls,
     private: Vec<Cidr>,
+    pins: Vec<String>,
+    meter: Meter,
 }
 
 impl Gate {
@@ -49,6 +52,8 @@ impl Gate {
         match crossing {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
             Crossing::Connect { target, port } => Ruling::from(judge.connect(target, *port)),
+            Crossing::Request(request) => Ruling::from(judge.connect(&request.target, request.port)),
+            Crossing::Reveal { target, port, .. } => Ruling::from(judge.connect(target, *port)),
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
         }
     }
@@ -100,6 +105,8 @@ impl Gate {
                 trace: trace(0, ruling.rule),
                 tls: ruling.tls,
                 private: ruling.private,
+                pins: ruling.pins,
+                meter: ruling.meter,
             });
         }
         // Of very many connections the first in a while is told, and its record stands for those that follow it.
@@ -109,7 +116,14 @@ impl Gate {
         if let Some(flow) = counted {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
             let trace = Trace { is_counted: true, ..trace(flow, ruling.rule) };
-            return Ok(Permit { kind, trace, tls: ruling.tls, private: ruling.private });
+            return Ok(Permit {
+                kind,
+                trace,
+                tls: ruling.tls,
+                private: ruling.private,
+                pins: ruling.pins,
+                meter: ruling.meter,
+            });
         }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
@@ -127,7 +141,14 @@ impl Gate {
             self.busy.borrow_mut().begin(alike, flow, crossing.record());
             self.crowded.notify_one();
         }
-        Ok(Permit { kind, trace: trace(flow, ruling.rule), tls: ruling.tls, private: ruling.private })
+        Ok(Permit {
+            kind,
+            trace: trace(flow, ruling.rule),
+            tls: ruling.tls,
+            private: ruling.private,
+            pins: ruling.pins,
+            meter: ruling.meter,
+        })
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
@@ -229,6 +250,8 @@ impl From<Judged<'_>> for Ruling {
             rule: judged.rule.map(|rule| rule.words().to_owned()),
             tls: judged.rule.map_or(Tls::Checked, |rule| rule.tls()),
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
+            pins: Vec::new(),
+            meter: Meter::default(),
         }
     }
 }
@@ -261,7 +284,15 @@ fn publish(is_published: bool) -> Ruling {
         true => (Verdict::Allow, Some("publish (--publish)".to_owned())),
         false => (Verdict::Deny, None),
     };
-    Ruling { verdict, reason: Reason::NoRule, rule, tls: Tls::Opaque, private: Vec::new() }
+    Ruling {
+        verdict,
+        reason: Reason::NoRule,
+        rule,
+        tls: Tls::Opaque,
+        private: Vec::new(),
+        pins: Vec::new(),
+        meter: Meter::default(),
+    }
 }
 
 /// A crossing that waits. If the program gives up, that is recorded.

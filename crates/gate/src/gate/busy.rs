@@ -51,13 +51,14 @@ pub(super) struct Ended {
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) millis: u64,
+    pub(super) code: Option<u16>,
 }
 
 impl Ended {
     /// As the ledger has it.
     pub(super) fn entry(self, flow: u64, status: String, times: Option<u64>) -> Entry {
-        let Ended { host, port, address, sent, received, millis } = self;
-        Entry::Flow { flow, host, port, address, sent, received, millis, status, times }
+        let Ended { host, port, address, sent, received, millis, code } = self;
+        Entry::Flow { flow, host, port, address, sent, received, millis, status, code, times }
     }
 }
 

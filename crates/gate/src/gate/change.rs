@@ -80,13 +80,13 @@ impl Gate {
         let asking = target.and_then(|target| judge.connect(&target, pending.port).rule);
         let policy = self.policy.borrow();
         let asking = asking.and_then(|rule| policy.rules.get(rule.index()));
+        let verdict = if given == Given::Approved { Verdict::Allow } else { Verdict::Deny };
+        let origin = Origin { from: "approved".to_owned(), line: 0 };
+        let ports = vec![Ports::one(pending.port)];
         Rule {
-            verdict: if given == Given::Approved { Verdict::Allow } else { Verdict::Deny },
-            hosts: vec![pending.host.clone()],
-            ports: vec![Ports::one(pending.port)],
             tls: asking.map(|rule| rule.tls).unwrap_or_default(),
             private: asking.map(|rule| rule.private.clone()).unwrap_or_default(),
-            origin: Origin { from: "approved".to_owned(), line: 0 },
+            ..Rule::new(verdict, vec![pending.host.clone()], ports, origin)
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     host::{HostName, Target},
     permit::Kind,
+    request::Request,
 };
 use airlock_protocol::ledger;
 use std::net::{IpAddr, SocketAddr};
@@ -24,6 +25,17 @@ pub enum Crossing {
         /// The port.
         port: u16,
     },
+    /// To send a request, inside a connection that was permitted and opened.
+    Request(Box<Request>),
+    /// To put a secret into a request.
+    Reveal {
+        /// The secret's name.
+        secret: String,
+        /// Where the request goes.
+        target: Target,
+        /// The port.
+        port: u16,
+    },
     /// To be connected to at a published port.
     Publish {
         /// From where.
@@ -39,6 +51,8 @@ impl Crossing {
         match self {
             Crossing::Resolve { .. } => Kind::Resolve,
             Crossing::Connect { .. } => Kind::Connect,
+            Crossing::Request(_) => Kind::Request,
+            Crossing::Reveal { .. } => Kind::Reveal,
             Crossing::Publish { .. } => Kind::Publish,
         }
     }
@@ -46,7 +60,8 @@ impl Crossing {
     pub(super) fn target(&self) -> Target {
         match self {
             Crossing::Resolve { name, .. } => Target::Name(name.clone()),
-            Crossing::Connect { target, .. } => target.clone(),
+            Crossing::Connect { target, .. } | Crossing::Reveal { target, .. } => target.clone(),
+            Crossing::Request(request) => request.target.clone(),
             Crossing::Publish { from, .. } => Target::Address(from.ip()),
         }
     }
@@ -59,7 +74,10 @@ impl Crossing {
     pub(super) fn port(&self) -> u16 {
         match self {
             Crossing::Resolve { .. } => 0,
-            Crossing::Connect { port, .. } | Crossing::Publish { port, .. } => *port,
+            Crossing::Connect { port, .. }
+            | Crossing::Reveal { port, .. }
+            | Crossing::Publish { port, .. } => *port,
+            Crossing::Request(request) => request.port,
         }
     }
 
@@ -70,6 +88,15 @@ impl Crossing {
                 ledger::Crossing::Resolve { host: name.to_string(), question: question.clone() }
             }
             Crossing::Connect { target, port } => connect(target, *port),
+            Crossing::Request(request) => ledger::Crossing::Request {
+                host: request.target.to_string(),
+                port: request.port,
+                method: request.method.clone(),
+                path: request.path.clone(),
+            },
+            Crossing::Reveal { secret, target, port } => {
+                ledger::Crossing::Reveal { secret: secret.clone(), host: target.to_string(), port: *port }
+            }
             Crossing::Publish { from, port } => {
                 ledger::Crossing::Publish { from: from.to_string(), port: *port }
             }
@@ -81,6 +108,13 @@ impl Crossing {
         match self {
             Crossing::Resolve { name, .. } => format!("looking up {name}"),
             Crossing::Connect { target, port } => connecting(target, *port),
+            Crossing::Request(request) => {
+                let Request { target, port, method, path, .. } = &**request;
+                format!("{method} {path} at {}", place(target, *port))
+            }
+            Crossing::Reveal { secret, target, port } => {
+                format!("sending the secret {secret} to {}", place(target, *port))
+            }
             Crossing::Publish { from, port } => format!("a connection from {from} to port {port}"),
         }
     }
@@ -90,7 +124,8 @@ impl Crossing {
         match self {
             Crossing::Resolve { name, .. } => Some(name.to_string()),
             Crossing::Connect { target, port } => Some(place(target, *port)),
-            Crossing::Publish { .. } => None,
+            Crossing::Request(request) => Some(place(&request.target, request.port)),
+            Crossing::Reveal { .. } | Crossing::Publish { .. } => None,
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Finished<'a> {
     pub lasted: Duration,
     /// `closed`, `reset`, `unreachable`, `revoked`, `sni`, …
     pub status: &'a str,
+    /// The status code of the answer, where the flow was a request.
+    pub code: Option<u16>,
 }
 
 /// What could not be written. It is written before anything else, as soon as the ledger works again.
@@ -52,6 +54,7 @@ impl Gate {
             sent: finished.sent,
             received: finished.received,
             millis: u64::try_from(finished.lasted.as_millis()).unwrap_or(u64::MAX),
+            code: finished.code,
         };
         let flow = finished.trace.flow;
         if finished.trace.is_counted && self.busy.borrow_mut().end(flow, finished.status, ended.clone()) {

@@ -404,6 +404,7 @@ fn a_flow_is_recorded_with_its_bytes_under_the_number_of_its_decision() {
         received: 20,
         lasted: Duration::from_millis(30),
         status: "closed",
+        code: None,
     });
     let expected = Entry::Flow {
         flow: permit.flow(),
@@ -414,6 +415,7 @@ fn a_flow_is_recorded_with_its_bytes_under_the_number_of_its_decision() {
         received: 20,
         millis: 30,
         status: "closed".into(),
+        code: None,
         times: None,
     };
     assert_eq!(world.last(), expected);
@@ -421,7 +423,15 @@ fn a_flow_is_recorded_with_its_bytes_under_the_number_of_its_decision() {
 
 fn finished(trace: &Trace) -> Finished<'_> {
     let address = Some("192.0.2.9:443".parse().unwrap());
-    Finished { trace, address, sent: 10, received: 20, lasted: Duration::from_millis(30), status: "closed" }
+    Finished {
+        trace,
+        address,
+        sent: 10,
+        received: 20,
+        lasted: Duration::from_millis(30),
+        status: "closed",
+        code: None,
+    }
 }
 
 /// How many decisions and ends of flows the ledger tells of, and the bytes sent.

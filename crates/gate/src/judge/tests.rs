@@ -4,18 +4,13 @@ use airlock_protocol::policy::{Origin, Policy, Rule, Tls};
 use proptest::prelude::*;
 
 fn rule(verdict: Verdict, hosts: &[&str], ports: &[Ports]) -> Rule {
-    Rule {
-        verdict,
-        hosts: hosts.iter().map(ToString::to_string).collect(),
-        ports: ports.to_vec(),
-        tls: Tls::default(),
-        private: Vec::new(),
-        origin: Origin { from: "airlock.toml".to_string(), line: 12 },
-    }
+    let hosts = hosts.iter().map(ToString::to_string).collect();
+    let origin = Origin { from: "airlock.toml".to_string(), line: 12 };
+    Rule::new(verdict, hosts, ports.to_vec(), origin)
 }
 
 fn judge(rules: Vec<Rule>) -> Judge {
-    Judge::compile(&Policy { rules, audit_only: false }).unwrap()
+    Judge::compile(&Policy { rules, ..Policy::default() }).unwrap()
 }
 
 fn verdict(judge: &Judge, host: &str, port: u16) -> Option<Verdict> {
@@ -243,7 +238,7 @@ proptest! {
         {
             prop_assert!(judge.shadows()[rule.index()].is_none());
         }
-        let united = crate::policy::union(vec![Policy { rules, audit_only: false }]);
+        let united = crate::policy::union(vec![Policy { rules, ..Policy::default() }]);
         let again = self::judge(united.rules);
         prop_assert_eq!(told(found.verdict), told(again.connect(&target, port).verdict));
         prop_assert!(again.shadows().iter().all(Option::is_none));

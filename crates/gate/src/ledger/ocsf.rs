@@ -70,6 +70,18 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
             event.insert("connection_info".into(), connection(protocol, 2));
             event
         }
+        Crossing::Request { host, port, method, path } => {
+            let mut event = class(NETWORK, if is_allowed { 6 } else { 5 });
+            event.insert("dst_endpoint".into(), endpoint(host, *port));
+            event.insert("http_request".into(), json!({ "http_method": method, "url": { "path": path } }));
+            event
+        }
+        Crossing::Reveal { secret, host, port } => {
+            let mut event = class(NETWORK, if is_allowed { 6 } else { 5 });
+            event.insert("dst_endpoint".into(), endpoint(host, *port));
+            event.insert("message".into(), json!(format!("the secret {secret}")));
+            event
+        }
         Crossing::Publish { from, port } => {
             let mut event = class(NETWORK, if is_allowed { 1 } else { 5 });
             event.insert("src_endpoint".into(), socket(from));
@@ -100,7 +112,8 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
 }
 
 fn flow(record: &Record) -> Map<String, Value> {
-    let Entry::Flow { flow, host, port, address, sent, received, millis, status, times } = &record.entry
+    let Entry::Flow { flow, host, port, address, sent, received, millis, status, code: _, times } =
+        &record.entry
     else {
         return Map::new();
     };

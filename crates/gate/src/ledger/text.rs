@@ -51,6 +51,15 @@ fn bound_crossing(crossing: &mut Crossing) {
             clip(host, NAME);
             clip(protocol, WORD);
         }
+        Crossing::Request { host, method, path, .. } => {
+            clip(host, NAME);
+            clip(method, WORD);
+            clip(path, DETAIL);
+        }
+        Crossing::Reveal { secret, host, .. } => {
+            clip(secret, WORD);
+            clip(host, NAME);
+        }
         Crossing::Publish { from, .. } => clip(from, WORD),
     }
 }

@@ -10,7 +10,7 @@ use std::{collections::HashSet, ops::Range};
 
 /// Checks all rules of a text together.
 pub(super) fn whole(source: Source<'_>, reads: &[Read]) -> Result<(), BadPolicy> {
-    let policy = Policy { rules: reads.iter().map(|read| read.rule.clone()).collect(), audit_only: false };
+    let policy = Policy { rules: reads.iter().map(|read| read.rule.clone()).collect(), ..Policy::default() };
     let judge = Judge::compile(&policy)?;
     let shadows = judge.shadows();
     let alive: HashSet<usize> = reads

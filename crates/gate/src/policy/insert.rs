@@ -16,8 +16,8 @@ use std::ops::Range;
 pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -> Result<String, BadPolicy> {
     let reads = reader.rules(source)?;
     let rules: Vec<Rule> = reads.iter().map(|read| read.rule.clone()).collect();
-    let old = Judge::compile(&Policy { rules: rules.clone(), audit_only: false })?;
-    let new = Judge::compile(&Policy { rules: vec![rule.clone()], audit_only: false })?;
+    let old = Judge::compile(&Policy { rules: rules.clone(), ..Policy::default() })?;
+    let new = Judge::compile(&Policy { rules: vec![rule.clone()], ..Policy::default() })?;
     let met = |old: &&CompiledRule| new.rules().iter().any(|new| meet(new, old));
     let Some(read) = old.rules().iter().find(met).and_then(|old| reads.get(old.index())) else {
         let written = appended(source, &reads, rule);
@@ -38,7 +38,7 @@ pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -
 
 /// The new rule with what the old one says about TLS and private ranges.
 fn heir(new: &Rule, old: &Rule) -> Result<Rule, BadPolicy> {
-    let wider = Policy { rules: vec![old.clone(), new.clone()], audit_only: false };
+    let wider = Policy { rules: vec![old.clone(), new.clone()], ..Policy::default() };
     let is_covered = matches!(Judge::compile(&wider)?.shadows().as_slice(), [_, Some(_)]);
     if !is_covered || [old.verdict, new.verdict].contains(&Verdict::Deny) {
         return Ok(new.clone());
@@ -50,7 +50,7 @@ fn heir(new: &Rule, old: &Rule) -> Result<Rule, BadPolicy> {
 
 /// Whether `rules` give all that `rule` matches its verdict.
 fn decides(rules: &[Rule], rule: &Rule) -> Result<bool, BadPolicy> {
-    let with = Policy { rules: rules.iter().chain([rule]).cloned().collect(), audit_only: false };
+    let with = Policy { rules: rules.iter().chain([rule]).cloned().collect(), ..Policy::default() };
     let judge = Judge::compile(&with)?;
     let Some(Some(by)) = judge.shadows().pop() else { return Ok(false) };
     let opened = |old: &Rule| rule.private.iter().all(|range| old.private.contains(range));

@@ -38,7 +38,7 @@ pub(super) fn read(source: Source<'_>, discovered: &Discovered) -> Result<Policy
         rules.extend(rule::from_word(&hosts, Verdict::Allow, word, &origin)?);
     }
     // The order of a list of domains means nothing, and neither does one that another covers.
-    let policy = super::union(vec![Policy { rules, audit_only: false }]);
+    let policy = super::union(vec![Policy { rules, ..Policy::default() }]);
     Ok(PolicyFile { policy, ..PolicyFile::default() })
 }
 

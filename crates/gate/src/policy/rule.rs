@@ -73,7 +73,7 @@ pub(super) fn read(
     let examples: Vec<_> = examples.into_iter().map(|(text, at)| (text.to_string(), at)).collect();
     let origin = Origin { from: source.name.to_string(), line };
     let read = |Named { ports, hosts }| Read {
-        rule: Rule { verdict, hosts, ports, tls, private: private.clone(), origin: origin.clone() },
+        rule: Rule { tls, private: private.clone(), ..Rule::new(verdict, hosts, ports, origin.clone()) },
         at: at.clone(),
         verdict_at: verdict_at.clone(),
         examples: examples.clone(),
@@ -113,14 +113,7 @@ pub(super) fn from_word(
         Some(run) => Some(vec![hosts.run(text, run, at.clone())?]),
     };
     let named = hosts.named(verdict, &[(host, at)], ports.as_deref())?;
-    let rule = |Named { ports, hosts }| Rule {
-        verdict,
-        hosts,
-        ports,
-        tls: Tls::default(),
-        private: Vec::new(),
-        origin: origin.clone(),
-    };
+    let rule = |Named { ports, hosts }| Rule::new(verdict, hosts, ports, origin.clone());
     Ok(named.into_iter().map(rule).collect())
 }
 

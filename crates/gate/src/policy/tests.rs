@@ -14,14 +14,8 @@ fn refused(text: &str) -> BadPolicy {
 }
 
 fn allow(hosts: &[&str], ports: &[Ports]) -> Rule {
-    Rule {
-        verdict: Verdict::Allow,
-        hosts: hosts.iter().map(ToString::to_string).collect(),
-        ports: ports.to_vec(),
-        tls: Tls::default(),
-        private: Vec::new(),
-        origin: Origin::default(),
-    }
+    let hosts = hosts.iter().map(ToString::to_string).collect();
+    Rule::new(Verdict::Allow, hosts, ports.to_vec(), Origin::default())
 }
 
 fn unplaced(policy: &Policy) -> Policy {
@@ -43,7 +37,7 @@ fn a_file_is_read_with_its_lines_and_leaves_other_keys_alone() {
         ..allow(&["api.corp.example", "*.example.org"], &[Ports::one(443), Ports { first: 8000, last: 8101 }])
     };
     let second = Rule { verdict: Verdict::Ask, origin: origin(12), ..allow(&["intranet"], &WEB) };
-    assert_eq!(file.policy, Policy { rules: vec![first, second], audit_only: false });
+    assert_eq!(file.policy, Policy { rules: vec![first, second], ..Policy::default() });
     let others: Vec<(&str, &str)> =
         file.others.iter().map(|key| (key.name.as_str(), text.get(key.at.clone()).unwrap())).collect();
     assert_eq!(others, [("image", "image"), ("secrets", "secrets")]);
@@ -343,6 +337,7 @@ fn a_policy_is_shown_as_a_file() {
             },
         ],
         audit_only: true,
+        ..Policy::default()
     };
     assert_eq!(
         show(&policy),
@@ -482,12 +477,9 @@ fn rules() -> impl Strategy<Value = Rule> {
         |(verdict, hosts, ports, opaque)| {
             let opens = verdict != Verdict::Deny;
             Rule {
-                verdict,
-                hosts: hosts.into_iter().collect(),
-                ports,
                 tls: if opaque && opens { Tls::Opaque } else { Tls::Checked },
                 private: if opens { vec!["10.20.0.0/16".to_string()] } else { Vec::new() },
-                origin: Origin::default(),
+                ..Rule::new(verdict, hosts.into_iter().collect(), ports, Origin::default())
             }
         },
     )
@@ -495,7 +487,8 @@ fn rules() -> impl Strategy<Value = Rule> {
 
 fn policies() -> impl Strategy<Value = Policy> {
     let rules = prop::collection::vec(rules(), 0..8);
-    (rules, any::<bool>()).prop_map(|(rules, audit_only)| union(vec![Policy { rules, audit_only }]))
+    (rules, any::<bool>())
+        .prop_map(|(rules, audit_only)| union(vec![Policy { rules, audit_only, ..Policy::default() }]))
 }
 
 /// Text that is nearly a policy file.

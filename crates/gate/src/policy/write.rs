@@ -6,7 +6,7 @@ use crate::{
     host::{HostName, Target},
     judge::{Judge, place, verdict_word},
 };
-use airlock_protocol::policy::{Policy, Ports, Rule, Tls};
+use airlock_protocol::policy::{Origin, Policy, Ports, Rule, Tls, Verdict};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
@@ -67,14 +67,9 @@ pub fn narrow(seen: &[(Target, u16)]) -> String {
     }
     for (runs, mut targets) in rules {
         targets.sort_by_key(|target| reading_order(target));
-        let rule = Rule {
-            verdict: airlock_protocol::policy::Verdict::Allow,
-            hosts: targets.iter().map(ToString::to_string).collect(),
-            ports: runs.into_iter().map(|(first, last)| Ports { first, last }).collect(),
-            tls: Tls::default(),
-            private: Vec::new(),
-            origin: airlock_protocol::policy::Origin::default(),
-        };
+        let hosts = targets.iter().map(ToString::to_string).collect();
+        let ports = runs.into_iter().map(|(first, last)| Ports { first, last }).collect();
+        let rule = Rule::new(Verdict::Allow, hosts, ports, Origin::default());
         if !text.is_empty() {
             text.push('\n');
         }

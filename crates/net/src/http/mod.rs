@@ -1,0 +1,3 @@
+//! HTTP inside opened connections: read into types, judged, written anew.
+
+pub(crate) mod filter;
