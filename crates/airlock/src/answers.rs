@@ -17,7 +17,7 @@ use airlock_engine::store::Sandbox;
 use airlock_gate::{groups::Discovered, host::Target, judge::Judge, policy::Reader};
 use airlock_protocol::{
     approval::{Given, Pending},
-    policy::{Origin, Ports, Rule, Tls, Verdict},
+    policy::{Origin, Ports, Rule, Verdict},
 };
 use std::{
     io,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::pattern::Pattern;
-use airlock_protocol::policy::{Origin, Policy, Rule, Tls};
+use airlock_protocol::policy::{Origin, Policy, Rule};
 use proptest::prelude::*;
 
 fn rule(verdict: Verdict, hosts: &[&str], ports: &[Ports]) -> Rule {
