@@ -3,8 +3,6 @@
 //! A request that the gate permitted passes every filter in order before its first byte leaves; its answer passes them in
 //! the opposite order before its first byte enters.
 
-#![expect(dead_code, reason = "what carries requests comes next")]
-
 use airlock_gate::{Denial, host::Target};
 use http::{request, response};
 use hyper::body::Bytes;
