@@ -63,6 +63,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
         can_open: false,
+        secrets: Default::default(),
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
@@ -358,6 +359,7 @@ mod tests {
                 ask_timeout: Duration::from_secs(60),
                 published: Vec::new(),
                 can_open: false,
+                secrets: Default::default(),
             };
             let gate = Rc::new(Gate::new(setup).unwrap());
             let hook = Webhook::trusting_this_host(&url, b"0123456789abcdef".to_vec(), None).unwrap();

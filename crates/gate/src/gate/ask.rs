@@ -55,7 +55,13 @@ impl Gate {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
             Crossing::Connect { target, port } => self.connection(&judge, target, *port),
             Crossing::Request(request) => self.request(&judge, request),
-            Crossing::Reveal { target, port, .. } => reveal(judge.connect(target, *port)),
+            Crossing::Reveal { secret, target, port } => {
+                let ruling = Ruling::from(judge.connect(target, *port));
+                match self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target)) {
+                    true => ruling,
+                    false => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
+                }
+            }
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
         }
     }
@@ -69,7 +75,7 @@ impl Gate {
             return Ruling { private, pins, ..ruling };
         }
         let is_wanted = ruling.tls == Tls::Checked && self.is_wanted_open(target, port);
-        match ruling.tls == Tls::Opened || is_wanted {
+        match ruling.tls == Tls::Opened || is_wanted || self.secrets.wants(target, port) {
             true => Ruling { tls: Tls::Opened, ..ruling },
             false => {
                 Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
@@ -89,6 +95,15 @@ impl Gate {
         Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
     }
 
+    /// Decides on a secret at once. The request that it goes into was permitted, also where a person was asked for it.
+    pub(super) fn decide_reveal(&self, crossing: &Crossing) -> Result<Permit, Denial> {
+        let ruling = self.rule(crossing);
+        match ruling.verdict {
+            Verdict::Allow | Verdict::Ask => self.allow(crossing, ruling, None),
+            Verdict::Deny => self.deny(crossing, ruling, None),
+        }
+    }
+
     /// Permits what the rule's bounds have room for.
     fn allow(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
         if ruling.meter.is_spent() {
@@ -104,7 +119,7 @@ impl Gate {
     /// Denies, or with `audit_only` records that it would have. This host's own loopback stays closed all the same.
     fn deny(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
         let reason = ruling.reason;
-        if self.policy.borrow().audit_only && !crossing.is_to_this_host() {
+        if self.policy.borrow().audit_only && !crossing.is_to_this_host() && reason != Reason::Secret {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
         self.record_or_owe(Entry::Decision {
@@ -194,7 +209,7 @@ impl Gate {
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
-    fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
+    pub(super) fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
         self.ledger_fails(err);
         self.owe_unrecorded(crossing.record());
         let mut denial = self.denial(crossing, Reason::Ledger, None, Some(err.to_string()));
@@ -318,15 +333,6 @@ fn resolve(judge: &Judge, crossing: &Crossing) -> Ruling {
         }
         // Port 443 stands for the others: what is denied there is what a person reads in the policy.
         None => Ruling { verdict: Verdict::Deny, ..Ruling::from(judge.connect(&target, 443)) },
-    }
-}
-
-/// Where a secret may go is its own binding; here only that the rules let something pass to there at all.
-fn reveal(judged: Judged<'_>) -> Ruling {
-    let ruling = Ruling::from(judged);
-    match ruling.verdict {
-        Verdict::Ask => Ruling { verdict: Verdict::Allow, ..ruling },
-        _ => ruling,
     }
 }
 

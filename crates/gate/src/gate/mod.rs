@@ -10,6 +10,7 @@
 //! | `change` | other rules, people's answers |
 //! | `opening` | which connections are opened |
 //! | `busy` | permitted connections and requests that are too many to be told one by one |
+//! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
@@ -21,6 +22,7 @@ mod crossing;
 mod crowd;
 mod opening;
 mod record;
+mod reveal;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -33,7 +35,7 @@ pub use record::Finished;
 
 use crate::{
     approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, meter::Meters, policy::BadPolicy,
-    refusals::Refusals,
+    refusals::Refusals, secrets::Secrets,
 };
 use airlock_protocol::{SandboxId, approval::Pending, event::Event, policy::Policy};
 use record::Owed;
@@ -57,6 +59,8 @@ pub struct Setup {
     pub published: Vec<u16>,
     /// Whether connections can be opened: the sandbox trusts an authority of ours.
     pub can_open: bool,
+    /// What requests may carry and the sandbox never sees.
+    pub secrets: Secrets,
 }
 
 /// Decides for one sandbox.
@@ -68,6 +72,7 @@ pub struct Gate {
     judge: RefCell<Rc<Judge>>,
     generation: watch::Sender<u64>,
     published: Vec<u16>,
+    secrets: Secrets,
     approvals: Approvals,
     events: Rc<Events>,
     ledger: Ledger,
@@ -98,6 +103,7 @@ impl Gate {
             judge: RefCell::new(Rc::new(judge)),
             generation: watch::Sender::new(0),
             published: setup.published,
+            secrets: setup.secrets,
             approvals: Approvals::new(setup.ask_timeout, events.clone()),
             events,
             ledger: setup.ledger,
@@ -121,6 +127,11 @@ impl Gate {
     /// The rules in force, ready to decide. Kept across a wait, they may be old: see [`Gate::generation`].
     pub fn judge(&self) -> Rc<Judge> {
         self.judge.borrow().clone()
+    }
+
+    /// What requests may carry and the sandbox never sees.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Counts changes of the rules.

@@ -34,7 +34,9 @@ impl Opening {
 impl Gate {
     /// Whether some connection has to be opened: for a rule, or for who else looks inside.
     pub fn needs_opening(&self) -> bool {
-        self.judge.borrow().needs_opening() || !self.opening.wants.borrow().is_empty()
+        self.judge.borrow().needs_opening()
+            || !self.secrets.is_empty()
+            || !self.opening.wants.borrow().is_empty()
     }
 
     /// Opens also the connections that `wants` names, unless their rule says `tls = "opaque"`.

@@ -92,6 +92,7 @@ fn gate(folder: &Path, policy: Policy) -> Gate {
         ask_timeout,
         published: vec![8080],
         can_open: true,
+        secrets: Default::default(),
     })
     .unwrap()
 }
@@ -671,6 +672,7 @@ async fn a_durable_gate_answers_when_the_disk_has_the_record() {
         ask_timeout,
         published: Vec::new(),
         can_open: false,
+        secrets: Default::default(),
     };
     let gate = Gate::new(setup).unwrap();
     let mut asked = pin!(gate.ask(connect("api.example.com", 443)));

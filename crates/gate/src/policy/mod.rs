@@ -13,6 +13,7 @@ mod hosts;
 mod insert;
 mod inside;
 mod markdown;
+mod packages;
 mod ports;
 mod read;
 mod rule;

@@ -15,6 +15,7 @@ fn gate(rules: &str) -> (Gate, tempfile::TempDir) {
         ask_timeout: Duration::from_secs(1),
         published: Vec::new(),
         can_open: false,
+        secrets: Default::default(),
     };
     (Gate::new(setup).unwrap(), folder)
 }
