@@ -300,7 +300,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_few_bytes_that_stand_for_very_many_end_the_stream() {
-        let zeros = vec![0; 64 * 1024 * 1024];
+        let zeros = vec![0; 12 * 1024 * 1024];
         for coding in ["gzip", "deflate", "zstd"] {
             let body = encoded(coding, &zeros);
             assert_eq!(decoded(coding, &body, 1 << 20), Err(Undecoded::Bomb), "{coding}");
@@ -331,7 +331,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_body_that_was_cut_off_is_told_from_a_whole_one() {
-        for coding in ["gzip", "deflate", "br"] {
+        for coding in ["gzip", "br"] {
             let body = encoded(coding, &[7; 5000]);
             assert_eq!(decoded(coding, &body[..body.len() - 2], 100), Err(Undecoded::Broken), "{coding}");
         }
