@@ -21,6 +21,7 @@ mod crossing;
 mod crowd;
 mod record;
 mod reveal;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -29,6 +30,7 @@ mod unanswered;
 pub use change::AnswerError;
 pub use crossing::Crossing;
 pub use record::Finished;
+pub use stopped::{Cause, Stopped};
 
 use crate::{
     approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy,
