@@ -21,6 +21,7 @@ mod union;
 mod write;
 
 pub use diff::{Change, Diff, diff};
+pub use packages::registry_url;
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;

@@ -1,6 +1,6 @@
 //! Rules as the text of a file.
 
-use super::ports;
+use super::{packages, ports};
 use crate::{
     address::special,
     host::{HostName, Target},
@@ -22,6 +22,7 @@ pub fn show(policy: &Policy) -> String {
     if policy.audit_only {
         text.push_str("audit_only = true\n");
     }
+    let packages = packages::show(&policy.packages);
     for (index, rule) in policy.rules.iter().enumerate() {
         if !text.is_empty() {
             text.push('\n');
@@ -41,7 +42,10 @@ pub fn show(policy: &Policy) -> String {
             _ => text.push_str(&body),
         }
     }
-    text
+    if !text.is_empty() && !packages.is_empty() {
+        text.push('\n');
+    }
+    text + &packages
 }
 
 /// A file that allows exactly what was `seen`, and is short to read.
@@ -127,7 +131,7 @@ fn list(values: &[String]) -> String {
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_string();
     for c in text.chars() {
         match c {
