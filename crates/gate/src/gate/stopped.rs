@@ -13,10 +13,21 @@ use airlock_protocol::{
 
 /// What is stopped.
 #[derive(Debug, Clone, Copy)]
-pub enum Stopped<'a> {
-    /// A connection.
+pub struct Stopped<'a> {
+    /// Where it goes.
+    pub target: &'a Target,
+    /// The port.
+    pub port: u16,
+    /// What of it.
+    pub part: Part<'a>,
+}
+
+/// What of a flow is stopped.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// The whole connection.
     Connection,
-    /// A request.
+    /// A request inside it.
     Request {
         /// `GET`, `POST`, …
         method: &'a str,
@@ -40,23 +51,17 @@ pub struct Cause<'a> {
 
 impl Gate {
     /// Records that something permitted is stopped. `Ok` if it may go on, since only audited.
-    pub fn stop(
-        &self,
-        target: &Target,
-        port: u16,
-        stopped: Stopped<'_>,
-        cause: &Cause<'_>,
-    ) -> Result<(), Denial> {
+    pub fn stop(&self, stopped: Stopped<'_>, cause: &Cause<'_>) -> Result<(), Denial> {
         let is_excused = self.policy.borrow().audit_only;
         let verdict = if is_excused { Verdict::Allow } else { Verdict::Deny };
-        self.record_stop(target, port, stopped, cause, verdict);
+        self.record_stop(stopped, cause, verdict);
         if is_excused {
             return Ok(());
         }
-        let place = super::crossing::place(target, port);
-        let what = match stopped {
-            Stopped::Connection => format!("connecting to {place}"),
-            Stopped::Request { method, path } => {
+        let place = super::crossing::place(stopped.target, stopped.port);
+        let what = match stopped.part {
+            Part::Connection => format!("connecting to {place}"),
+            Part::Request { method, path } => {
                 format!("{} {} at {place}", ledger::shown(method), ledger::shown(path))
             }
         };
@@ -66,21 +71,15 @@ impl Gate {
     }
 
     /// Records that part of an answer was kept back; the rest goes on.
-    pub fn note_kept_back(&self, target: &Target, port: u16, stopped: Stopped<'_>, cause: &Cause<'_>) {
-        self.record_stop(target, port, stopped, cause, Verdict::Deny);
+    pub fn note_kept_back(&self, stopped: Stopped<'_>, cause: &Cause<'_>) {
+        self.record_stop(stopped, cause, Verdict::Deny);
     }
 
-    fn record_stop(
-        &self,
-        target: &Target,
-        port: u16,
-        stopped: Stopped<'_>,
-        cause: &Cause<'_>,
-        verdict: Verdict,
-    ) {
-        let crossing = match stopped {
-            Stopped::Connection => super::crossing::connect(target, port),
-            Stopped::Request { method, path } => Crossing::Request {
+    fn record_stop(&self, stopped: Stopped<'_>, cause: &Cause<'_>, verdict: Verdict) {
+        let Stopped { target, port, part } = stopped;
+        let crossing = match part {
+            Part::Connection => super::crossing::connect(target, port),
+            Part::Request { method, path } => Crossing::Request {
                 host: target.to_string(),
                 port,
                 method: ledger::shown(method),

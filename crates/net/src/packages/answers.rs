@@ -6,13 +6,10 @@ use super::{
     lookup::{Ask, PATIENCE},
     maven, npm, pypi,
     rules::{Package, Rules, Since, hidden},
-    semver,
+    semver, stopped,
 };
 use crate::http::filter::{Passing, Remade, Stop, Whole};
-use airlock_gate::{
-    Reason,
-    gate::{Cause, Stopped},
-};
+use airlock_gate::{Reason, gate::Cause};
 use airlock_protocol::policy::RegistryKind;
 use http::{HeaderMap, HeaderValue, Method, header, response};
 use hyper::body::Bytes;
@@ -64,7 +61,7 @@ impl Packages {
         }
         let body = decoded(&head.headers, body)?;
         let made = match asked {
-            Asked::Index(package) => self.index_of(passing, &place, &package, head, body).await?,
+            Asked::Index(package) => self.index_of(passing, (&place, &package), head, body).await?,
             Asked::About(package, _) => self.about(passing, &package, body)?,
             _ => body,
         };
@@ -75,8 +72,7 @@ impl Packages {
     async fn index_of(
         &self,
         passing: &Passing,
-        place: &Place,
-        package: &Package,
+        (place, package): (&Place, &Package),
         head: &mut response::Parts,
         body: Bytes,
     ) -> Result<Bytes, Stop> {
@@ -186,10 +182,9 @@ impl Packages {
             told.iter().filter(|(version, _)| gone.contains(version)).cloned().collect();
         let Some((first, since)) = away.first() else { return };
         let Err(refused) = settings.rules.judge(package, first, *since, now) else { return };
-        let stopped = Stopped::Request { method: &passing.method, path: &passing.path };
         let detail = hidden(package, &away, now);
         let cause = Cause { reason: Reason::Package, rule: Some(&refused.rule), detail: &detail, hint: "" };
-        self.gate.note_kept_back(&passing.target, passing.port, stopped, &cause);
+        self.gate.note_kept_back(stopped(passing), &cause);
     }
 
     /// Since when a version is public, as its registry tells the keeper.

@@ -14,6 +14,8 @@
 //! passed; else the date of the file itself (`last-modified`) if that is old enough; else what the index tells the keeper. What
 //! nobody tells is too young.
 
+#![cfg_attr(not(test), expect(dead_code, unused_imports, reason = "what carries requests comes next"))]
+
 mod answers;
 mod asked;
 mod index;
@@ -28,12 +30,12 @@ mod semver;
 mod tests;
 mod times;
 
-pub(crate) use lookup::{Ask, Fetched, Lookup};
+pub(crate) use lookup::{Ask, Lookup};
 
 use crate::http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole};
 use airlock_gate::{
     Gate, Reason,
-    gate::{Cause, Stopped},
+    gate::{Cause, Part, Stopped},
     host::Target,
 };
 use airlock_protocol::policy::RegistryKind;
@@ -90,14 +92,13 @@ impl Packages {
 
     /// Refuses; with `audit_only` it is only recorded.
     fn refuse(&self, passing: &Passing, refused: &Refused) -> Result<(), Stop> {
-        let stopped = Stopped::Request { method: &passing.method, path: &passing.path };
         let cause = Cause {
             reason: Reason::Package,
             rule: Some(&refused.rule),
             detail: &refused.what,
             hint: "name it under allow of [packages] in airlock.toml, or wait",
         };
-        self.gate.stop(&passing.target, passing.port, stopped, &cause).map_err(Stop::Denied)
+        self.gate.stop(stopped(passing), &cause).map_err(Stop::Denied)
     }
 
     /// Remembers whether whoever asks for an index of pip's reads JSON.
@@ -189,6 +190,11 @@ impl Filter for Packages {
     fn upgraded(&self, _passing: &Passing, _way: Way) -> Option<Box<dyn Change>> {
         None
     }
+}
+
+fn stopped(passing: &Passing) -> Stopped<'_> {
+    let Passing { target, port, method, path, .. } = passing;
+    Stopped { target, port: *port, part: Part::Request { method, path } }
 }
 
 /// Seconds since 1970.
