@@ -2,12 +2,12 @@
 
 /// The content of the element of this tag that `bytes` begin with, and what follows it.
 pub(super) fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (first, content, rest) = any(bytes)?;
+    let (first, content, rest) = next(bytes)?;
     (first == tag).then_some((content, rest))
 }
 
 /// The tag and content of the element that `bytes` begin with, and what follows it.
-pub(super) fn any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn next(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [tag, length, rest @ ..] = bytes else { return None };
     if *length < 0x80 {
         let (content, rest) = rest.split_at_checked(usize::from(*length))?;

@@ -1,7 +1,7 @@
 //! The name under which OpenSSL finds a certificate in a directory: four bytes of a digest over its subject, in canonical form
 //! (`X509_NAME_hash_ex`, `crypto/x509/x_name.c`).
 
-use super::der::{any, element, write};
+use super::der::{element, next, write};
 use sha1::{Digest as _, Sha1};
 
 const SEQUENCE: u8 = 0x30;
@@ -34,7 +34,7 @@ fn subject(certificate: &[u8]) -> Option<&[u8]> {
     }
     // Serial number, algorithm, issuer, validity.
     for _ in 0..4 {
-        (_, _, rest) = any(rest)?;
+        (_, _, rest) = next(rest)?;
     }
     Some(element(rest, SEQUENCE)?.0)
 }
@@ -46,7 +46,7 @@ fn canonical_parts(parts: &[u8]) -> Option<Vec<u8>> {
         let (part, after) = element(rest, SEQUENCE)?;
         rest = after;
         let (kind, value) = element(part, 0x06)?;
-        let (tag, text, _) = any(value)?;
+        let (tag, text, _) = next(value)?;
         if !PLAIN.contains(&tag) {
             return None;
         }
