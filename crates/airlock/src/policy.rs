@@ -72,7 +72,7 @@ pub(crate) fn assemble(
     all.extend(read);
     let all = union(all);
     let rules = with_answers(all.rules, home)?;
-    let policy = Policy { rules, audit_only, bandwidth: all.bandwidth };
+    let policy = Policy { rules, audit_only, bandwidth: all.bandwidth, packages: all.packages };
     Judge::compile(&policy).map_err(failure)?;
     Ok(policy)
 }

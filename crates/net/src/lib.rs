@@ -7,6 +7,7 @@
 //! | [`accept`] | one connection of the sandbox: where to, whether, dialled, relayed |
 //! | [`sniff`], `greeting` | the first bytes of TLS, and what they must say |
 //! | [`egress`] | the only dialler |
+//! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`relay`] | bytes between two ends |
 //! | [`flows`] | what lives, and what rules no longer allow |
 //! | [`publish`] | ports of the host that lead inside |
@@ -22,5 +23,6 @@ pub mod publish;
 pub mod relay;
 pub mod resolver;
 pub mod sniff;
+pub mod tls;
 pub mod wall;
 pub mod webhook;

@@ -70,7 +70,7 @@ impl Gate {
     fn with_in_front(&self, mut rules: Vec<Rule>) -> Policy {
         let known = self.policy.borrow();
         rules.extend_from_slice(&known.rules);
-        Policy { rules, ..*known }
+        Policy { rules, ..known.clone() }
     }
 
     /// About exactly what was asked; what the asking rule demands of TLS and addresses stays.

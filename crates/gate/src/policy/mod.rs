@@ -11,6 +11,7 @@ mod diff;
 mod hosts;
 mod insert;
 mod markdown;
+mod packages;
 mod ports;
 mod read;
 mod rule;
