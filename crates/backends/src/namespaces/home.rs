@@ -23,7 +23,8 @@ pub(super) fn write(
         let step = format!("write {} into the home directory", file.path);
         match write_one(root, home, file, owner) {
             // An earlier run of the program put something else there.
-            Err(err) if matches!(err.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {}
+            Err(err) if matches!(err.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {
+            }
             Err(err) if err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {}
             written => written.during(&step)?,
         }

@@ -1,7 +1,7 @@
 //! The sandbox's own certificate in the trust stores of its root. Nothing is written there: what lies over a store is in memory, is
 //! the sandbox's alone, cannot be written from inside, and is gone at the end.
 
-use super::{During, Failed, system};
+use super::{During, Failed};
 use airlock_images::trust::{self, java};
 use airlock_linux::mount::{self, Depth};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -44,9 +44,16 @@ pub(super) fn memory() -> io::Result<OwnedFd> {
 
 impl<'a> Stores<'a> {
     /// Puts the sandbox's own files in their place, still empty: from here on something of the host may be shown over `/run`.
-    pub(super) fn begin(root: BorrowedFd<'a>, memory: OwnedFd, certificate: &'a str) -> Result<Stores<'a>, Failed> {
+    pub(super) fn begin(
+        root: BorrowedFd<'a>,
+        memory: OwnedFd,
+        certificate: &'a str,
+    ) -> Result<Stores<'a>, Failed> {
         let step = "put the sandbox's certificate in place";
-        let der = trust::certificates(certificate.as_bytes()).pop().ok_or(io::ErrorKind::InvalidData).during(step)?;
+        let der = trust::certificates(certificate.as_bytes())
+            .pop()
+            .ok_or(io::ErrorKind::InvalidData)
+            .during(step)?;
         let own = mount::make_dir(memory.as_fd(), Path::new("own")).during(step)?;
         let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(step)?;
         let target = mount::make_dir(root, Path::new(trust::OWN)).during(step)?;
@@ -95,11 +102,7 @@ impl<'a> Stores<'a> {
 
     /// A directory in which certificates are found by their hashes is replaced by a copy with one more.
     fn directory(&mut self, path: &Path) -> io::Result<()> {
-        let place = match system::open_if_there(self.root, path) {
-            Ok(Some(place)) => place,
-            Ok(None) => return Ok(()),
-            Err(failed) => return Err(io::Error::other(failed)),
-        };
+        let Some(place) = self.there(path)? else { return Ok(()) };
         let seen = rustix::fs::fstat(&place)?;
         if FileType::from_raw_mode(seen.st_mode) != FileType::Directory || self.is_ours(&seen)? {
             return Ok(());
@@ -112,7 +115,8 @@ impl<'a> Stores<'a> {
         let copy = mount::make_dir(self.memory.as_fd(), Path::new(&name))?;
         copy_entries(&place, &copy, &names)?;
         let is_taken = |name: &str| names.iter().any(|own| own.to_bytes() == name.as_bytes());
-        if let Some(free) = trust::subject_hash(&self.der).and_then(|hash| trust::free_name(&hash, is_taken)) {
+        if let Some(free) = trust::subject_hash(&self.der).and_then(|hash| trust::free_name(&hash, is_taken))
+        {
             write(copy.as_fd(), OsStr::new(&free), self.certificate.as_bytes())?;
         }
         let tree = mount::clone_tree(self.memory.as_fd(), Path::new(&name), Depth::Recursive)?;
@@ -127,8 +131,21 @@ impl<'a> Stores<'a> {
         path: &Path,
         change: impl Fn(&mut Self, &[u8]) -> io::Result<Vec<u8>>,
     ) -> Result<(), Failed> {
-        let Some(place) = system::open_if_there(self.root, path)? else { return Ok(()) };
-        self.cover_file(&place, change).during(&step(&path.display().to_string()))
+        let step = step(&path.display().to_string());
+        let Some(place) = self.there(path).during(&step)? else { return Ok(()) };
+        self.cover_file(&place, change).during(&step)
+    }
+
+    /// What a path of the root leads to; where it leads nowhere, no program reads a store there.
+    fn there(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        match mount::open_beneath(self.root, path) {
+            Ok(place) => Ok(Some(place)),
+            Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(err) if err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 
     fn cover_file(
@@ -165,7 +182,8 @@ impl<'a> Stores<'a> {
             let Ok(place) = mount::open_beneath(self.root, Path::new(folder)) else { continue };
             // More than anybody installs: the stores that are known by name are covered in any case.
             let inside = names(&place, MOST_JAVAS).unwrap_or_default();
-            homes.extend(inside.iter().map(|name| Path::new(folder).join(OsStr::from_bytes(name.to_bytes()))));
+            homes
+                .extend(inside.iter().map(|name| Path::new(folder).join(OsStr::from_bytes(name.to_bytes()))));
         }
         let in_homes = homes.iter().flat_map(|home| java::IN_HOME.map(|store| home.join(store)));
         java::STORES.iter().map(PathBuf::from).chain(in_homes).collect()
@@ -243,7 +261,11 @@ fn copy_file(from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<usize> {
 
 /// The content of a regular file of bounded size.
 fn read(place: &OwnedFd) -> io::Result<Vec<u8>> {
-    let file = File::from(rustix::fs::open(fd_path(place), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?);
+    let file = File::from(rustix::fs::open(
+        fd_path(place),
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?);
     let mut bytes = Vec::new();
     let most = trust::LARGEST.saturating_add(1);
     file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;

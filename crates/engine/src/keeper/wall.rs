@@ -10,6 +10,7 @@ use airlock_linux::{
 use airlock_net::{
     egress::{BadProxy, Egress},
     publish::{self, Published},
+    tls::Authority,
     wall,
     webhook::{self, Webhook},
 };
@@ -17,7 +18,8 @@ use airlock_protocol::{
     approval::{Answer, Pending},
     control::Refusal,
     event::Event,
-    policy::{Policy, Rule},
+    policy::{Policy, Rule, Tls},
+    secret::Values,
     spec::{self, Spec},
 };
 use std::{
@@ -42,6 +44,8 @@ const PORTER: Duration = Duration::from_secs(1);
 /// The wall before anything runs behind it: what can go wrong has gone wrong by now.
 pub(super) struct Prepared {
     pub(super) gate: Rc<Gate>,
+    /// What opened connections are signed with, where any could be.
+    pub(super) authority: Option<Rc<Authority>>,
     egress: Egress,
     webhook: Option<(Webhook, Egress)>,
     /// Ports of the host that lead inside, taken.
@@ -49,7 +53,7 @@ pub(super) struct Prepared {
 }
 
 /// Reads what the spec says of the wall.
-pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusal> {
+pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: Values) -> Result<Prepared, Refusal> {
     let ledger =
         Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
             let fix = format!("look at what is in {}", sandbox.folder().display());
@@ -65,7 +69,27 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
-    Ok(Prepared { gate: Rc::new(gate.map_err(|bad| bad_policy(&bad))?), egress, webhook, published })
+    let authority = authority(spec)?;
+    drop(values);
+    let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
+    Ok(Prepared { gate, authority, egress, webhook, published })
+}
+
+/// Made anew at each start, and only where a rule or a secret looks inside connections.
+fn authority(spec: &Spec) -> Result<Option<Rc<Authority>>, Refusal> {
+    if !looks_inside(spec) {
+        return Ok(None);
+    }
+    let made = Authority::new().map_err(|err| {
+        let what = "the certificate of this sandbox cannot be made";
+        plan::refusal(125, what, Some(&plan::chain(&err)), None)
+    })?;
+    Ok(Some(Rc::new(made)))
+}
+
+fn looks_inside(spec: &Spec) -> bool {
+    let rule_looks = |rule: &Rule| rule.tls == Tls::Opened || !rule.request.is_any() || !rule.pins.is_empty();
+    !spec.secrets.is_empty() || spec.policy.rules.iter().any(rule_looks)
 }
 
 /// Takes the ports of the host.
