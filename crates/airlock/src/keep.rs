@@ -97,7 +97,7 @@ fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Sta
     let mut first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
     let values = std::mem::take(&mut first.begin.values);
-    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, values)?;
+    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, &values)?;
     Ok((born, listener, first))
 }
 

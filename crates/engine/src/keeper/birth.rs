@@ -67,7 +67,7 @@ pub fn build(
     backend: &dyn Backend,
     guest: &Guest<'_>,
     passed: &[OwnedFd],
-    values: Values,
+    values: &Values,
 ) -> Result<Born, Refusal> {
     let spec = sandbox
         .spec()

@@ -2,7 +2,12 @@
 
 use super::{Keeper, Tasks, life::News, plan, watched};
 use crate::{backend::Porter, store::Sandbox};
-use airlock_gate::{Gate, Setup, ledger::Ledger, policy::BadPolicy};
+use airlock_gate::{
+    Gate, Setup,
+    ledger::Ledger,
+    policy::BadPolicy,
+    secrets::{BadSecret, Secrets},
+};
 use airlock_linux::{
     fd,
     net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat},
@@ -53,7 +58,8 @@ pub(super) struct Prepared {
 }
 
 /// Reads what the spec says of the wall.
-pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: Values) -> Result<Prepared, Refusal> {
+pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result<Prepared, Refusal> {
+    let secrets = Secrets::new(&spec.secrets, values).map_err(|bad| bad_secret(&bad))?;
     let ledger =
         Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
             let fix = format!("look at what is in {}", sandbox.folder().display());
@@ -66,12 +72,11 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: Values) -> Result<
         ledger,
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
-        secrets: Default::default(),
+        secrets,
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
     let authority = authority(spec)?;
-    drop(values);
     let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
     Ok(Prepared { gate, authority, egress, webhook, published })
 }
@@ -187,6 +192,11 @@ impl Keeper {
         self.gate.add_rules(rules, by).map_err(|bad| bad_policy(&bad))
     }
 
+    /// Other values for secrets, from the next request on.
+    pub fn set_secrets(&self, values: &Values) -> Result<(), Refusal> {
+        self.gate.secrets().set(values).map_err(|bad| bad_secret(&bad))
+    }
+
     /// A person's answer.
     pub fn answer(&self, answer: &Answer, by: &str) -> Result<(), Refusal> {
         self.gate.answer(answer, by).map_err(|err| {
@@ -198,6 +208,11 @@ impl Keeper {
             )
         })
     }
+}
+
+fn bad_secret(bad: &BadSecret) -> Refusal {
+    let fix = "airlock secret ls tells which there are, and where their values come from";
+    plan::refusal(2, "the secrets of this sandbox cannot be used", Some(&plan::chain(bad)), Some(fix))
 }
 
 fn bad_policy(bad: &BadPolicy) -> Refusal {
