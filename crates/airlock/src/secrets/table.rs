@@ -249,7 +249,7 @@ mod tests {
             ("[secrets.T]\nfrom = \"T\"\n", "airlock.toml:2:8: \"T\" is no place a secret comes from"),
             ("[secrets.T]\nhosts = \"*\"\n", "airlock.toml:2:9: a secret goes to named hosts only"),
             ("[secrets.T]\nin = \"cookie\"\n", "airlock.toml:2:6: \"cookie\" is no place in a request"),
-            ("[secrets.\"T T\"]\n", "airlock.toml:1:10: \"T T\" is not a secret's name"),
+            ("[secrets.\"T T\"]\n", "airlock.toml:1:1: \"T T\" is not a secret's name"),
             ("[secrets.T]\nfiles = \"x\"\n", "airlock.toml:2:9: \"x\" is no credential file"),
         ] {
             let failure = parsed(text, Whose::Own).unwrap_err();
