@@ -23,6 +23,7 @@
 pub mod address;
 mod allowance;
 mod approvals;
+mod conditions;
 mod events;
 pub mod gate;
 pub mod glob;

@@ -60,6 +60,7 @@ pub(super) struct Prepared {
 /// Reads what the spec says of the wall.
 pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result<Prepared, Refusal> {
     let secrets = Secrets::new(&spec.secrets, values).map_err(|bad| bad_secret(&bad))?;
+    let authority = authority(spec)?;
     let ledger =
         Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
             let fix = format!("look at what is in {}", sandbox.folder().display());
@@ -72,11 +73,11 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result
         ledger,
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
+        can_open: authority.is_some(),
         secrets,
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
-    let authority = authority(spec)?;
     let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
     Ok(Prepared { gate, authority, egress, webhook, published })
 }
@@ -95,7 +96,8 @@ fn authority(spec: &Spec) -> Result<Option<Rc<Authority>>, Refusal> {
 
 fn looks_inside(spec: &Spec) -> bool {
     let rule_looks = |rule: &Rule| rule.tls == Tls::Opened || !rule.request.is_any() || !rule.pins.is_empty();
-    !spec.secrets.is_empty() || spec.policy.rules.iter().any(rule_looks)
+    let Policy { rules, packages, .. } = &spec.policy;
+    !spec.secrets.is_empty() || !packages.registries.is_empty() || rules.iter().any(rule_looks)
 }
 
 /// Takes the ports of the host.
@@ -378,7 +380,7 @@ mod tests {
             kind: "connect".into(),
             host: "api.example.com".into(),
             port: 443,
-            rule: String::new(),
+            ..Pending::default()
         }
     }
 
@@ -396,6 +398,7 @@ mod tests {
                 ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
                 ask_timeout: Duration::from_secs(60),
                 published: Vec::new(),
+                can_open: false,
                 secrets: Default::default(),
             };
             let gate = Rc::new(Gate::new(setup).unwrap());
