@@ -24,6 +24,7 @@ mod packages;
 pub mod publish;
 pub mod relay;
 pub mod resolver;
+mod secrets;
 pub mod sniff;
 pub mod tls;
 pub mod wall;
