@@ -11,6 +11,7 @@
 //! | [`request`] | a request inside a connection |
 //! | [`judge`] | what the rules say about a connection, and about a request |
 //! | [`meter`] | what a rule still allows |
+//! | [`secrets`] | what a sandbox may use and never sees, and where it may go |
 //! | [`ledger`] | what was decided: written, read, verified |
 //! | `approvals` | crossings that wait for a person |
 //! | [`gate`] | the only place that decides: judges, asks, records |
@@ -34,6 +35,7 @@ pub mod permit;
 pub mod policy;
 mod refusals;
 pub mod request;
+pub mod secrets;
 
 pub use gate::{Crossing, Finished, Gate, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

@@ -62,6 +62,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         ledger,
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
+        secrets: Default::default(),
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
@@ -363,6 +364,7 @@ mod tests {
                 ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
                 ask_timeout: Duration::from_secs(60),
                 published: Vec::new(),
+                secrets: Default::default(),
             };
             let gate = Rc::new(Gate::new(setup).unwrap());
             let hook = Webhook::trusting_this_host(&url, b"0123456789abcdef".to_vec(), None).unwrap();

@@ -51,10 +51,31 @@ impl Gate {
         let judge = self.judge.borrow();
         match crossing {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
-            Crossing::Connect { target, port } => Ruling::from(judge.connect(target, *port)),
+            Crossing::Connect { target, port } => {
+                let ruling = Ruling::from(judge.connect(target, *port));
+                match self.secrets.wants(target, *port) {
+                    true => Ruling { tls: Tls::Opened, ..ruling },
+                    false => ruling,
+                }
+            }
             Crossing::Request(request) => Ruling::from(judge.connect(&request.target, request.port)),
-            Crossing::Reveal { target, port, .. } => Ruling::from(judge.connect(target, *port)),
+            Crossing::Reveal { secret, target, port } => {
+                let ruling = Ruling::from(judge.connect(target, *port));
+                match self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target)) {
+                    true => ruling,
+                    false => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
+                }
+            }
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
+        }
+    }
+
+    /// Decides on a secret at once. The request that it goes into was permitted, also where a person was asked for it.
+    pub(super) fn decide_reveal(&self, crossing: &Crossing) -> Result<Permit, Denial> {
+        let ruling = self.rule(crossing);
+        match ruling.verdict {
+            Verdict::Allow | Verdict::Ask => self.allow(crossing, ruling, None),
+            Verdict::Deny => self.deny(crossing, ruling, None),
         }
     }
 
@@ -65,7 +86,7 @@ impl Gate {
     /// Denies, or with `audit_only` records that it would have. This host's own loopback stays closed all the same.
     fn deny(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
         let reason = ruling.reason;
-        if self.policy.borrow().audit_only && !crossing.is_to_this_host() {
+        if self.policy.borrow().audit_only && !crossing.is_to_this_host() && reason != Reason::Secret {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
         self.record_or_owe(Entry::Decision {
@@ -152,7 +173,7 @@ impl Gate {
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
-    fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
+    pub(super) fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
         self.ledger_fails(err);
         self.owe_unrecorded(crossing.record());
         let mut denial = self.denial(crossing, Reason::Ledger, None, Some(err.to_string()));

@@ -9,6 +9,7 @@
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
 //! | `busy` | permitted connections that are too many to be told one by one |
+//! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
@@ -19,6 +20,7 @@ mod change;
 mod crossing;
 mod crowd;
 mod record;
+mod reveal;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -29,7 +31,8 @@ pub use crossing::Crossing;
 pub use record::Finished;
 
 use crate::{
-    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy, refusals::Refusals,
+    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy,
+    refusals::Refusals, secrets::Secrets,
 };
 use airlock_protocol::{SandboxId, approval::Pending, event::Event, policy::Policy};
 use record::Owed;
@@ -51,6 +54,8 @@ pub struct Setup {
     pub ask_timeout: Duration,
     /// Ports inside that connections from outside may reach (`--publish`).
     pub published: Vec<u16>,
+    /// What requests may carry and the sandbox never sees.
+    pub secrets: Secrets,
 }
 
 /// Decides for one sandbox.
@@ -62,6 +67,7 @@ pub struct Gate {
     judge: RefCell<Rc<Judge>>,
     generation: watch::Sender<u64>,
     published: Vec<u16>,
+    secrets: Secrets,
     approvals: Approvals,
     events: Rc<Events>,
     ledger: Ledger,
@@ -85,6 +91,7 @@ impl Gate {
             judge: RefCell::new(Rc::new(judge)),
             generation: watch::Sender::new(0),
             published: setup.published,
+            secrets: setup.secrets,
             approvals: Approvals::new(setup.ask_timeout, events.clone()),
             events,
             ledger: setup.ledger,
@@ -105,6 +112,11 @@ impl Gate {
     /// The rules in force, ready to decide. Kept across a wait, they may be old: see [`Gate::generation`].
     pub fn judge(&self) -> Rc<Judge> {
         self.judge.borrow().clone()
+    }
+
+    /// What requests may carry and the sandbox never sees.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Counts changes of the rules.

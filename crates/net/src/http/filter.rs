@@ -132,6 +132,11 @@ pub(crate) trait Change {
     /// There are no more; what was kept back.
     fn end(&mut self) -> Result<Bytes, Stop>;
 
+    /// The fields behind the last piece, after [`Change::end`].
+    fn trailers(&mut self, _trailers: &mut http::HeaderMap) -> Result<(), Stop> {
+        Ok(())
+    }
+
     /// Whether as many bytes come out as go in, so that `content-length` stays right.
     fn keeps_length(&self) -> bool {
         false
