@@ -17,12 +17,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use std::{
-    fmt::Write as _,
-    io,
-    path::Path,
-    time::SystemTime,
-};
+use std::{fmt::Write as _, io, path::Path, time::SystemTime};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,

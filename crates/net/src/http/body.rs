@@ -148,6 +148,11 @@ impl Passed {
         Ok(last)
     }
 
+    fn change_trailers(&mut self) -> Result<(), Stop> {
+        let Some(trailers) = &mut self.trailers else { return Ok(()) };
+        self.changes.iter_mut().try_for_each(|change| change.trailers(trailers))
+    }
+
     fn stop(&mut self, why: Why) -> Cut {
         self.is_ended = true;
         self.flight.stop(why);
@@ -199,7 +204,7 @@ impl Passed {
                     Err(frame) => {
                         self.is_ended = true;
                         self.trailers = frame.into_trailers().ok();
-                        self.kept_back()
+                        self.kept_back().and_then(|rest| self.change_trailers().map(|()| rest))
                     }
                 },
                 None => {
@@ -223,10 +228,7 @@ impl HttpBody for Passed {
     type Data = Bytes;
     type Error = Cut;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let this = self.get_mut();
         let next = this.poll_next(cx);
         match &next {
@@ -265,10 +267,7 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = Cut;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match self.get_mut() {
             Body::Ours(ours) => Pin::new(ours).poll_frame(cx).map_err(|never| match never {}),
             Body::Passed(passed) => Pin::new(&mut **passed).poll_frame(cx),

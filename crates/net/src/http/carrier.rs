@@ -14,12 +14,7 @@ use crate::{
 };
 use airlock_gate::{Finished, Gate, Permit, Reason, Trace, host::Target};
 use airlock_protocol::policy::Tls;
-use std::{
-    cell::Cell,
-    rc::Rc,
-    sync::Arc,
-    time::Instant,
-};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Instant};
 
 /// The opened connections' side of a wall.
 pub(crate) struct Carrier {

@@ -43,7 +43,11 @@ struct Ready {
 }
 
 /// Carries one request.
-pub(super) async fn exchange(session: &Rc<Session>, origin: &Rc<Origin>, request: Request<Incoming>) -> Answer {
+pub(super) async fn exchange(
+    session: &Rc<Session>,
+    origin: &Rc<Origin>,
+    request: Request<Incoming>,
+) -> Answer {
     let _unanswered = Unanswered::new(session);
     let near = request.version();
     let (mut permitted, incoming) = match permit(session, origin, request).await {

@@ -3,13 +3,7 @@
 //! There is one, unless the program speaks HTTP/2 and the server does not. When the server has closed it, the gate is asked
 //! for another before the next request.
 
-use super::{
-    Session,
-    body::Body,
-    flow::Flow,
-    heads::Place,
-    target::Connection,
-};
+use super::{Session, body::Body, flow::Flow, heads::Place, target::Connection};
 use crate::{
     accept,
     egress::{DialError, Dialled},

@@ -1,12 +1,7 @@
 //! Requests under way: what they moved, how they ended, and which of them rules no longer allow.
 
 use super::filter::{Stop, Way};
-use airlock_gate::{
-    Finished, Gate, Permit, Reason, Trace,
-    judge::Judge,
-    meter::Meter,
-    request::Request,
-};
+use airlock_gate::{Finished, Gate, Permit, Reason, Trace, judge::Judge, meter::Meter, request::Request};
 use airlock_protocol::policy::Verdict;
 use std::{
     cell::{Cell, RefCell},
@@ -35,6 +30,7 @@ pub(crate) struct Flight {
 }
 
 /// Why a request was stopped.
+#[derive(Clone)]
 pub(super) enum Why {
     /// The rules no longer allow it.
     Revoked,
@@ -121,16 +117,9 @@ impl Flight {
         self.why.borrow().is_some()
     }
 
-    /// Why it was stopped, told once.
+    /// Why it was stopped, if it was.
     pub(super) fn why(&self) -> Option<Why> {
-        let told = match &*self.why.borrow() {
-            Some(Why::Filter(Stop::Failed(why))) => Some(Why::Filter(Stop::Failed(why.clone()))),
-            Some(Why::Filter(Stop::Denied(denial))) => Some(Why::Filter(Stop::Denied(denial.clone()))),
-            Some(Why::Revoked) => Some(Why::Revoked),
-            Some(Why::Spent) => Some(Why::Spent),
-            None => None,
-        };
-        told
+        self.why.borrow().clone()
     }
 
     /// Wakes whoever waits when it is stopped.
@@ -192,7 +181,7 @@ impl Drop for Flight {
 
 /// The requests of one connection that are under way.
 #[derive(Debug, Default)]
-pub struct Requests(RefCell<Vec<Weak<Flight>>>);
+pub(crate) struct Requests(RefCell<Vec<Weak<Flight>>>);
 
 /// So many places are looked through for ones that are free.
 const FEW: usize = 16;

@@ -31,7 +31,7 @@ mod upgrade;
 
 pub(crate) use carrier::Carrier;
 use carrier::Session;
-pub use flight::Requests;
+pub(crate) use flight::Requests;
 pub(crate) use open::carry;
 
 use airlock_gate::Reason;
@@ -51,3 +51,6 @@ pub(crate) struct Bad {
     /// What is wrong.
     pub(crate) why: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,7 +65,8 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
 async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEAD).max_buf_size(BUFFER).auto_date_header(false).header_read_timeout(None);
-    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request)));
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request)));
     connection.with_upgrades().await
 }
 
@@ -78,7 +79,9 @@ async fn serve_http2(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
         .auto_date_header(false);
-    builder.serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request))).await
+    builder
+        .serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request)))
+        .await
 }
 
 fn answer(

@@ -20,6 +20,7 @@ use crate::{
     accept::GREETING,
     flows::Ticket,
     greeting::Expected,
+    relay::Weight,
     sniff::{Hello, Sniffed, Sniffer},
     tls::{Speaks, Stream, Wire},
 };
@@ -62,7 +63,8 @@ struct Begun {
 }
 
 async fn open(session: &Rc<Session>, mut begun: Begun, permit: Permit) {
-    let heard = match timeout(GREETING, hear(&mut begun)).await {
+    let mut weight = session.carrier.pool.weight();
+    let heard = match timeout(GREETING, hear(&mut begun, &mut weight)).await {
         Ok(Ok(Some(heard))) => heard,
         Ok(Ok(None)) => return session.unopened("closed"),
         Ok(Err(why)) => return session.refuse(Reason::Sni, &why),
@@ -85,7 +87,7 @@ enum Heard {
 }
 
 /// Reads until it is known what it is; none if the program ends without a word.
-async fn hear(begun: &mut Begun) -> Result<Option<Heard>, String> {
+async fn hear(begun: &mut Begun, weight: &mut Weight) -> Result<Option<Heard>, String> {
     let mut sniffer = Sniffer::new();
     let mut sniffed = sniffer.push(&begun.first);
     loop {
@@ -96,6 +98,10 @@ async fn hear(begun: &mut Begun) -> Result<Option<Heard>, String> {
             Sniffed::Malformed(why) => return Err(why.to_owned()),
         }
         let before = begun.first.len();
+        weight.set(before);
+        if weight.is_full() {
+            return Err("too much waits to be looked at".to_owned());
+        }
         begun.first.reserve(PIECE);
         match begun.wire.read_buf(&mut begun.first).await {
             Ok(1..) => sniffed = sniffer.push(begun.first.get(before..).unwrap_or_default()),
@@ -126,7 +132,8 @@ async fn open_tls(session: &Rc<Session>, wire: Wire, hello: &Hello, permit: Perm
         Err(why) => return session.refuse(Reason::Protocol, why),
     };
     let Some(authority) = session.carrier.authority.clone() else {
-        return session.refuse(Reason::Certificate, "the sandbox was started without an authority that it trusts");
+        return session
+            .refuse(Reason::Certificate, "the sandbox was started without an authority that it trusts");
     };
     let connection = Connection { target: target.clone(), port: permit.port(), is_tls: true };
     let Some(origin) = Origin::new(session, connection, offers.clone(), Some(permit)) else {

@@ -11,12 +11,7 @@ use hyper::{
     upgrade::{OnUpgrade, Upgraded},
 };
 use hyper_util::rt::TokioIo;
-use std::{
-    future::poll_fn,
-    io,
-    rc::Rc,
-    task::Poll,
-};
+use std::{future::poll_fn, io, rc::Rc, task::Poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 /// Read at once.
@@ -33,7 +28,11 @@ pub(super) struct Both {
 }
 
 /// What the filters do with upgraded bytes of this direction, in the order in which they pass.
-pub(super) fn changes(filters: &[Rc<dyn Filter>], passing: Option<&Passing>, way: Way) -> Vec<Box<dyn Change>> {
+pub(super) fn changes(
+    filters: &[Rc<dyn Filter>],
+    passing: Option<&Passing>,
+    way: Way,
+) -> Vec<Box<dyn Change>> {
     let Some(passing) = passing else { return Vec::new() };
     let all = filters.iter().filter_map(|filter| filter.upgraded(passing, way));
     match way {
@@ -50,7 +49,8 @@ pub(super) async fn carry(both: Both) {
     let (far_read, far_write) = split(TokioIo::new(far));
     let outward = Direction { way: Way::Out, changes: out, flight: Rc::clone(&flight) };
     let inward = Direction { way: Way::In, changes: inward, flight: Rc::clone(&flight) };
-    let copied = async { tokio::try_join!(outward.copy(near_read, far_write), inward.copy(far_read, near_write)) };
+    let copied =
+        async { tokio::try_join!(outward.copy(near_read, far_write), inward.copy(far_read, near_write)) };
     let stopped = poll_fn(|cx| {
         flight.watch(Waits::Head, cx);
         if flight.is_stopped() { Poll::Ready(()) } else { Poll::Pending }

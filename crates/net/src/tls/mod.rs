@@ -14,8 +14,8 @@ mod wire;
 
 pub(crate) use authority::Speaks;
 pub use authority::{Authority, CannotMake};
-pub use roots::{BadCertificates, certificates};
 pub(crate) use roots::trusted;
+pub use roots::{BadCertificates, certificates};
 pub(crate) use stream::Stream;
 pub(crate) use upstream::{Untrusted, Upstream, connector};
 pub(crate) use wire::{Counts, Wire};

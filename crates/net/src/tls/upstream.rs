@@ -75,7 +75,9 @@ impl Upstream {
         match leaf.and_then(pin) {
             _ if pins.is_empty() => Ok(stream),
             Some(found) if pins.contains(&found) => Ok(stream),
-            Some(found) => Err(Untrusted::Certificate(format!("its key is {found}, which the rule's pins do not name"))),
+            Some(found) => {
+                Err(Untrusted::Certificate(format!("its key is {found}, which the rule's pins do not name")))
+            }
             None => Err(Untrusted::Certificate("its key cannot be read".to_owned())),
         }
     }

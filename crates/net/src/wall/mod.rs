@@ -5,6 +5,7 @@
 
 mod refused;
 
+pub use crate::http::Filters;
 use crate::{
     accept,
     egress::Egress,
@@ -18,7 +19,6 @@ use crate::{
 use airlock_gate::{Gate, host::HostName, judge::Judge};
 use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Rules, Seat};
 use airlock_protocol::policy::Ports;
-pub use crate::http::Filters;
 use refused::Refused;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
