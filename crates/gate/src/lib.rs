@@ -22,6 +22,7 @@
 pub mod address;
 mod allowance;
 mod approvals;
+mod conditions;
 mod events;
 pub mod gate;
 pub mod glob;

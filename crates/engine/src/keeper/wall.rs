@@ -62,6 +62,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         ledger,
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
+        can_open: false,
         secrets: Default::default(),
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
@@ -346,7 +347,7 @@ mod tests {
             kind: "connect".into(),
             host: "api.example.com".into(),
             port: 443,
-            rule: String::new(),
+            ..Pending::default()
         }
     }
 
@@ -364,6 +365,7 @@ mod tests {
                 ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
                 ask_timeout: Duration::from_secs(60),
                 published: Vec::new(),
+                can_open: false,
                 secrets: Default::default(),
             };
             let gate = Rc::new(Gate::new(setup).unwrap());

@@ -8,7 +8,8 @@
 //! | `crossing` | what may be asked, in words |
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
-//! | `busy` | permitted connections that are too many to be told one by one |
+//! | `opening` | which connections are opened |
+//! | `busy` | permitted connections and requests that are too many to be told one by one |
 //! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
@@ -19,6 +20,7 @@ mod busy;
 mod change;
 mod crossing;
 mod crowd;
+mod opening;
 mod record;
 mod reveal;
 #[cfg(test)]
@@ -28,10 +30,11 @@ mod unanswered;
 
 pub use change::AnswerError;
 pub use crossing::Crossing;
+pub use opening::Wants;
 pub use record::Finished;
 
 use crate::{
-    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy,
+    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, meter::Meters, policy::BadPolicy,
     refusals::Refusals, secrets::Secrets,
 };
 use airlock_protocol::{SandboxId, approval::Pending, event::Event, policy::Policy};
@@ -54,6 +57,8 @@ pub struct Setup {
     pub ask_timeout: Duration,
     /// Ports inside that connections from outside may reach (`--publish`).
     pub published: Vec<u16>,
+    /// Whether connections can be opened: the sandbox trusts an authority of ours.
+    pub can_open: bool,
     /// What requests may carry and the sandbox never sees.
     pub secrets: Secrets,
 }
@@ -74,8 +79,12 @@ pub struct Gate {
     owed: RefCell<Owed>,
     refusals: RefCell<Refusals>,
     refused: Notify,
+    /// Connections, and what is inside of them.
     busy: RefCell<busy::Busy>,
+    busy_inside: RefCell<busy::Busy>,
     crowded: Notify,
+    meters: RefCell<Meters>,
+    opening: opening::Opening,
     trouble: trouble::Trouble,
 }
 
@@ -83,6 +92,9 @@ impl Gate {
     /// A gate with these rules.
     pub fn new(setup: Setup) -> Result<Gate, BadPolicy> {
         let judge = Judge::compile(&setup.policy)?;
+        let opening = opening::Opening::new(setup.can_open);
+        opening.check(&judge)?;
+        let meters = RefCell::new(Meters::for_policy(&setup.policy, &Meters::default()));
         let events = Rc::new(Events::default());
         Ok(Gate {
             sandbox: setup.sandbox,
@@ -99,7 +111,10 @@ impl Gate {
             refusals: RefCell::default(),
             refused: Notify::new(),
             busy: RefCell::default(),
+            busy_inside: RefCell::default(),
             crowded: Notify::new(),
+            meters,
+            opening,
             trouble: trouble::Trouble::default(),
         })
     }

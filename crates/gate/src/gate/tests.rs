@@ -91,6 +91,7 @@ fn gate(folder: &Path, policy: Policy) -> Gate {
         ledger,
         ask_timeout,
         published: vec![8080],
+        can_open: true,
         secrets: Default::default(),
     })
     .unwrap()
@@ -670,6 +671,7 @@ async fn a_durable_gate_answers_when_the_disk_has_the_record() {
         ledger,
         ask_timeout,
         published: Vec::new(),
+        can_open: false,
         secrets: Default::default(),
     };
     let gate = Gate::new(setup).unwrap();

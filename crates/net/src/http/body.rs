@@ -3,6 +3,7 @@
 use super::{
     filter::{Change, Stop, Way, Whole},
     flight::{Flight, Why},
+    framing,
 };
 use airlock_gate::Reason;
 use http::HeaderMap;
@@ -37,6 +38,8 @@ pub(crate) struct Passed {
     changes: Vec<Box<dyn Change>>,
     /// Whether the meter is asked, and bytes are counted.
     is_counted: bool,
+    /// Data that the meter was not asked about yet.
+    unmetered: Bytes,
     /// Data that may go on after a while.
     waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
     trailers: Option<HeaderMap>,
@@ -63,6 +66,7 @@ impl Passed {
             flight,
             changes: Vec::new(),
             is_counted: true,
+            unmetered: Bytes::new(),
             waiting: None,
             trailers: None,
             is_ended: false,
@@ -160,11 +164,15 @@ impl Passed {
     }
 
     /// Data that may go on now, or has to wait.
-    fn metered(&mut self, data: Bytes) -> Result<Option<Bytes>, Cut> {
+    fn metered(&mut self, mut data: Bytes) -> Result<Option<Bytes>, Cut> {
         if !self.is_counted {
             return Ok(Some(data));
         }
         if !self.flight.meter.is_unbounded() {
+            let piece = usize::try_from(self.flight.meter.piece()).unwrap_or(usize::MAX).max(1);
+            if data.len() > piece {
+                self.unmetered = data.split_off(piece);
+            }
             let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
             match self.flight.meter.take(bytes) {
                 Ok(wait) if wait.is_zero() => {}
@@ -193,6 +201,13 @@ impl Passed {
                 self.flight.count(self.way, data.len());
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
+            if !self.unmetered.is_empty() {
+                let data = std::mem::take(&mut self.unmetered);
+                match self.metered(data)? {
+                    Some(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    None => continue,
+                }
+            }
             if self.is_ended {
                 let trailers = self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)));
                 return Poll::Ready(trailers);
@@ -204,6 +219,9 @@ impl Passed {
                     Err(frame) => {
                         self.is_ended = true;
                         self.trailers = frame.into_trailers().ok();
+                        if self.trailers.as_ref().is_some_and(|all| framing::check_trailers(all).is_err()) {
+                            return Poll::Ready(Some(Err(Cut)));
+                        }
                         self.kept_back().and_then(|rest| self.change_trailers().map(|()| rest))
                     }
                 },
@@ -245,7 +263,10 @@ impl HttpBody for Passed {
             Source::Whole(whole) => self.changes.is_empty() && whole.is_empty(),
             Source::Begun(..) => false,
         };
-        let is_over = (self.is_ended || is_silent) && self.trailers.is_none() && self.waiting.is_none();
+        let is_over = (self.is_ended || is_silent)
+            && self.trailers.is_none()
+            && self.waiting.is_none()
+            && self.unmetered.is_empty();
         if is_over && self.way == Way::In && self.is_counted {
             self.flight.over();
         }

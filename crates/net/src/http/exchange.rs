@@ -12,7 +12,10 @@ use super::{
     target::{self, Checked},
     upgrade::{self, Both},
 };
-use airlock_gate::{Crossing, Permit, Reason, request::Request as Judged};
+use airlock_gate::{
+    Crossing, Permit, Reason,
+    request::{GitCall, Request as Judged},
+};
 use airlock_protocol::policy::Verdict;
 use http::{Method, Request, Response, StatusCode, Version, header, request, response};
 use http_body_util::Full;
@@ -91,13 +94,13 @@ async fn permit(
     let judged = judged(&head, &checked, origin);
     let was_asked = {
         let judge = session.carrier.gate.judge();
-        judge.connect(&judged.target, judged.port).verdict == Some(Verdict::Ask)
+        judge.request(&judged).verdict == Some(Verdict::Ask)
     };
     let asked = session.carrier.gate.ask(Crossing::Request(Box::new(judged.clone()))).await;
     let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
     let passing = passing(session, origin, &judged, &permit);
     let flight = Rc::new(Flight::new(&session.carrier.gate, &permit, judged, was_asked));
-    let upgrade = upgrade.filter(|_| heads::is_websocket(&head));
+    let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     Ok((Permitted { head, checked, flight, passing, upgrade }, body))
 }
 
@@ -117,15 +120,18 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
     let text = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
     };
+    let method = head.method.as_str();
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let git = GitCall::of(method, &checked.path, &checked.query, content_type);
     Judged {
         target: origin.connection.target.clone(),
         port: origin.connection.port,
-        method: head.method.as_str().to_owned(),
+        method: method.to_owned(),
         path: checked.path.clone(),
         query: checked.query.clone(),
         headers: head.headers.iter().filter_map(text).collect(),
-        websocket: heads::is_websocket(head),
-        git: None,
+        websocket: framing::is_websocket(head),
+        git,
     }
 }
 
@@ -302,7 +308,7 @@ async fn receive(
         head.headers.remove(header::CONTENT_LENGTH);
     }
     heads::incoming(&mut head, near);
-    if let Some(kept) = begun.kept {
+    if let Some(kept) = begun.kept.filter(|_| !framing::is_last(&request)) {
         origin.give_back(kept);
     }
     Ok(Response::from_parts(head, Body::Passed(Box::new(body))))

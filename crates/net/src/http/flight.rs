@@ -143,7 +143,7 @@ impl Flight {
     }
 
     fn is_still_allowed(&self, judge: &Judge) -> bool {
-        match judge.connect(&self.request.target, self.request.port).verdict {
+        match judge.request(&self.request).verdict {
             Some(Verdict::Allow) => true,
             Some(Verdict::Ask) => self.was_asked,
             Some(Verdict::Deny) | None => false,

@@ -5,6 +5,7 @@
 //! | `open` | one connection: both handshakes, then its requests |
 //! | `near`, `far` | the program's side, the server's side |
 //! | `exchange` | one request: checked, judged, filtered, sent, answered |
+//! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
 //! | `target`, `framing` | what a request's head must look like |
 //! | `heads` | heads as they are written anew |
 //! | `body`, `upgrade` | bodies on their way, and bytes after an upgrade |
@@ -25,6 +26,8 @@ pub(crate) mod framing;
 mod heads;
 mod near;
 mod open;
+pub(crate) mod raw;
+pub(crate) mod strict;
 pub(crate) mod target;
 mod tasks;
 mod upgrade;

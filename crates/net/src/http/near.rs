@@ -1,13 +1,8 @@
 //! The program's side: reads requests off one connection, in either version of HTTP.
 
-use super::{
-    Session,
-    body::{Body, Cut},
-    exchange,
-    far::Origin,
-};
+use super::{Session, exchange, far::Origin, framing, strict::Strict};
 use crate::tls::Stream;
-use http::{Request, Response};
+use http::{Request, StatusCode};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -65,9 +60,24 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
 async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEAD).max_buf_size(BUFFER).auto_date_header(false).header_read_timeout(None);
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request)));
-    connection.with_upgrades().await
+    let stream = Strict::new(stream);
+    let switch = stream.switch();
+    let service = service_fn(|request: Request<Incoming>| {
+        let (session, origin, switch) = (Rc::clone(session), Rc::clone(origin), switch.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let may_switch = framing::may_switch(&head);
+            let request = Request::from_parts(head, body);
+            let answer = exchange::exchange(&session, &origin, request).await;
+            if may_switch {
+                switch.answered(
+                    answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::SWITCHING_PROTOCOLS),
+                );
+            }
+            answer
+        }
+    });
+    builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await
 }
 
 async fn serve_http2(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
@@ -79,18 +89,11 @@ async fn serve_http2(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
         .auto_date_header(false);
-    builder
-        .serve_connection(TokioIo::new(stream), service_fn(|request| answer(session, origin, request)))
-        .await
-}
-
-fn answer(
-    session: &Rc<Session>,
-    origin: &Rc<Origin>,
-    request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Body>, Cut>> + use<> {
-    let (session, origin) = (Rc::clone(session), Rc::clone(origin));
-    async move { exchange::exchange(&session, &origin, request).await }
+    let service = service_fn(|request: Request<Incoming>| {
+        let (session, origin) = (Rc::clone(session), Rc::clone(origin));
+        async move { exchange::exchange(&session, &origin, request).await }
+    });
+    builder.serve_connection(TokioIo::new(stream), service).await
 }
 
 /// Waits until nothing has been asked for a long time, or a head is not finished in time.

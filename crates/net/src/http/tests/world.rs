@@ -98,6 +98,7 @@ impl World {
             ask_timeout: Duration::from_secs(60),
             published: Vec::new(),
             secrets: Default::default(),
+            can_open: true,
         });
         let theirs = Authority::new().unwrap();
         let mut egress = Egress::to_loopback(&["a.test"]);
