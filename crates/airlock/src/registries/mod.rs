@@ -10,6 +10,8 @@
 //! | `go` | go | `GOPROXY`, `GOSUMDB`, `go/env` of the user, `go.env` of the tool chain |
 //! | `maven` | Maven | `settings.xml` of the user and of the host |
 //!
+//! What clients log in with there is found too ([`tokens`]), and never enters.
+//!
 //! Settings inside a project (`.npmrc`, `.cargo/config.toml`) are never read, nor is any file that lies in the workspace:
 //! the sandboxed program could write them.
 
@@ -20,6 +22,9 @@ mod ini;
 mod maven;
 mod npm;
 mod pip;
+mod tokens;
+
+pub(crate) use tokens::{Token, token, tokens};
 
 use crate::spec::Host;
 use airlock_gate::{
