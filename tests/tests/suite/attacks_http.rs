@@ -53,8 +53,13 @@ fn nothing_hidden_arrives(zone: &str, options: &str) {
         .filter(|record| record["verdict"] == "allow")
         .filter_map(|record| record["crossing"]["path"].as_str())
         .collect();
-    let reached: Vec<String> =
-        net.internet.hits(&host).iter().filter_map(path).filter(|path| !judged.contains(path.as_str())).collect();
+    let reached: Vec<String> = net
+        .internet
+        .hits(&host)
+        .iter()
+        .filter_map(path)
+        .filter(|path| !judged.contains(path.as_str()))
+        .collect();
     assert_eq!(reached, Vec::<String>::new(), "never judged");
     assert!(!judged.is_empty(), "nothing was allowed: {said}");
 }

@@ -82,7 +82,8 @@ pub(crate) fn may_switch(head: &request::Parts) -> bool {
 pub(crate) fn is_last(head: &request::Parts) -> bool {
     let is_bare = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
     // What is sent on for a GET or HEAD without a length has no body.
-    let may_have_chunks = matches!(head.method, Method::OPTIONS | Method::DELETE) && head.version == Version::HTTP_2;
+    let may_have_chunks =
+        matches!(head.method, Method::OPTIONS | Method::DELETE) && head.version == Version::HTTP_2;
     let has_body = match head.headers.get(CONTENT_LENGTH) {
         Some(length) => length != "0",
         None => head.headers.contains_key(TRANSFER_ENCODING) || may_have_chunks,
