@@ -8,7 +8,7 @@
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
 //! | [`glob`] | patterns of paths |
-//! | [`request`] | a request inside a connection |
+//! | [`request`], [`url`] | a request inside a connection; as a person writes it |
 //! | [`judge`] | what the rules say about a connection, and about a request |
 //! | [`meter`] | what a rule still allows |
 //! | [`secrets`] | what a sandbox may use and never sees, and where it may go |
@@ -37,6 +37,7 @@ pub mod policy;
 mod refusals;
 pub mod request;
 pub mod secrets;
+pub mod url;
 
 pub use gate::{Crossing, Finished, Gate, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

@@ -56,7 +56,7 @@ impl Reader<'_> {
         markdown::read(Source::new(name, text), self.discovered)
     }
 
-    /// Reads the value of `--allow`, `--deny` or `--ask`: `HOST[:PORT]`, or a group.
+    /// Reads the value of `--allow`, `--deny` or `--ask`: `HOST[:PORT]`, a group, or `METHOD URL`.
     pub fn flag(&self, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
         rule::from_flag(verdict, Source::new(from, text), self.discovered)
     }
