@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
 //! | `target`, `framing` | what a request's head must look like |
 //! | `answer` | what a program is told where its request does not go on |
 //! | `filter` | what looks at and changes requests and answers |
@@ -11,6 +12,8 @@
 pub(crate) mod answer;
 pub(crate) mod filter;
 pub(crate) mod framing;
+pub(crate) mod raw;
+pub(crate) mod strict;
 pub(crate) mod target;
 
 use airlock_gate::Reason;
