@@ -65,6 +65,11 @@ impl Conditions {
         }))
     }
 
+    /// Whether only git fits.
+    pub(crate) fn is_about_git(&self) -> bool {
+        self.git.is_some()
+    }
+
     /// What of the request is not as asked for; none if it is.
     pub(crate) fn missed(&self, request: &Request) -> Option<Miss> {
         let any =

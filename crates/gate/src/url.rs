@@ -12,7 +12,7 @@
 use crate::{
     conditions,
     host::{BadHost, Destination},
-    request::Request,
+    request::{GitCall, Request},
 };
 use std::str::FromStr;
 
@@ -67,17 +67,29 @@ impl FromStr for Asked {
             };
         };
         let (path, query) = split(rest);
+        let method = method.unwrap_or_else(|| "GET".to_owned());
+        let (path, query) = (checked_path(path)?, pairs(query)?);
+        let git = GitCall::of(&method, &path, &query, git_type(&path));
         let request = Request {
             target: destination.target.clone(),
             port: destination.port_or_https(),
-            method: method.unwrap_or_else(|| "GET".to_owned()),
-            path: checked_path(path)?,
-            query: pairs(query)?,
+            method,
+            path,
+            query,
             headers: Vec::new(),
             websocket: scheme.starts_with("ws"),
-            git: None,
+            git,
         };
         Ok(Asked { destination, request: Some(request), has_method })
+    }
+}
+
+/// The content type with which git asks for this.
+fn git_type(path: &str) -> Option<&'static str> {
+    match path.rsplit('/').next() {
+        Some("git-upload-pack") => Some("application/x-git-upload-pack-request"),
+        Some("git-receive-pack") => Some("application/x-git-receive-pack-request"),
+        _ => None,
     }
 }
 

@@ -30,7 +30,7 @@ use std::{
 const RULES: [&str; 2] = ["rule", "groups"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 29] = [
+pub(crate) const KEYS: [&str; 30] = [
     "image",
     "name",
     "hostname",
@@ -58,6 +58,7 @@ pub(crate) const KEYS: [&str; 29] = [
     "ask",
     "policy",
     "audit_only",
+    "bandwidth",
     "publish",
     "network",
 ];

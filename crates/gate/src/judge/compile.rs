@@ -59,6 +59,11 @@ impl CompiledRule {
         &self.pins
     }
 
+    /// Whether it is about git.
+    pub(crate) fn is_about_git(&self) -> bool {
+        self.conditions.as_ref().is_some_and(Conditions::is_about_git)
+    }
+
     /// What it asks of requests, if it does.
     pub(crate) fn conditions(&self) -> Option<&Conditions> {
         self.conditions.as_ref()

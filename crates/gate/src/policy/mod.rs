@@ -12,6 +12,7 @@ mod diff;
 mod hosts;
 mod insert;
 mod inside;
+mod learned;
 mod markdown;
 mod packages;
 mod ports;
@@ -24,11 +25,12 @@ mod write;
 
 pub(crate) use bounds::check_pin;
 pub use diff::{Change, Diff, diff};
+pub use learned::Seen;
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;
 pub use union::union;
-pub use write::{narrow, show};
+pub use write::{narrow, narrow_requests, show};
 
 use crate::groups::Discovered;
 use airlock_protocol::policy::{Rule, Verdict};

@@ -532,6 +532,52 @@ fn what_was_seen_makes_a_narrow_policy() {
 }
 
 #[test]
+fn what_was_seen_of_requests_makes_a_narrow_policy() {
+    let seen = |host: &str, method: &str, path: &str| Seen {
+        target: host.parse().unwrap(),
+        port: 443,
+        method: method.into(),
+        path: path.into(),
+    };
+    let requests = [
+        seen("a.test", "GET", "/v1/items/17"),
+        seen("a.test", "GET", "/v1/items/18"),
+        seen("a.test", "GET", "/v1/items/only/19"),
+        seen("a.test", "POST", "/v1/items"),
+        seen("a.test", "GET", "/glob*"),
+        seen("b.test", "GET", "*"),
+    ];
+    let text =
+        narrow_requests(&[("a.test".parse().unwrap(), 443), ("c.test".parse().unwrap(), 22)], &requests);
+    assert_eq!(
+        text,
+        "[[rule]]\nallow = \"c.test\"\nports = [22]\n\n\
+         [[rule]]\nallow = \"a.test\"\nports = [443]\nmethods = [\"GET\"]\n\
+         paths = [\"/glob\\\\*\", \"/v1/items/*\", \"/v1/items/only/19\"]\n\n\
+         [[rule]]\nallow = \"a.test\"\nports = [443]\nmethods = [\"POST\"]\npaths = [\"/v1/items\"]\n\n\
+         [[rule]]\nallow = \"b.test\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"
+    );
+    let judge = Judge::compile(&read(&text).policy).unwrap();
+    for one in requests.iter().filter(|one| one.path != "*") {
+        let asked = format!("{} https://{}{}", one.method, one.target, one.path).parse().unwrap();
+        assert_eq!(judge.judge_asked(&asked).verdict, Some(Verdict::Allow), "{one:?}");
+    }
+}
+
+#[test]
+fn an_answered_request_does_not_pass_what_is_denied_for_its_query() {
+    let text = "[[rule]]\ndeny = \"a.test\"\nquery = { x = \"1\" }\n\n[[rule]]\nask = \"a.test\"\n";
+    let request = Request { methods: vec!["GET".into()], paths: vec!["/".into()], ..Request::default() };
+    let new = Rule { request, ..allow(&["a.test"], &[Ports::one(443)]) };
+    let written = write_rule("airlock.toml", text, &new).unwrap();
+    let judge = Judge::compile(&read(&written).policy).unwrap();
+    let verdict = |asked: &str| judge.judge_asked(&asked.parse().unwrap()).verdict.unwrap();
+    assert_eq!(verdict("GET https://a.test/"), Verdict::Allow);
+    assert_eq!(verdict("GET https://a.test/?x=1"), Verdict::Deny);
+    assert_eq!(write_rule("airlock.toml", &written, &new).unwrap(), written);
+}
+
+#[test]
 fn a_rule_is_written_where_it_wins_and_the_rest_is_kept() {
     let write =
         |text: &str, rule: &Rule| write_rule("airlock.toml", text, rule).map_err(|bad| bad.to_string());
