@@ -15,7 +15,7 @@ use crate::{
 use airlock_protocol::{
     approval::Given,
     ledger::Entry,
-    policy::{Rate, Tls, Verdict},
+    policy::{Body, Rate, Tls, Verdict},
 };
 
 /// What the rules say about a crossing.
@@ -30,6 +30,7 @@ struct Ruling {
     tls: Tls,
     private: Vec<Cidr>,
     pins: Vec<String>,
+    body: Option<Body>,
     meter: Meter,
 }
 
@@ -57,13 +58,7 @@ impl Gate {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
             Crossing::Connect { target, port } => self.connection(&judge, target, *port),
             Crossing::Request(request) => self.request(&judge, request),
-            Crossing::Reveal { secret, target, port } => {
-                let ruling = Ruling::from(judge.connect(target, *port));
-                match self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target)) {
-                    true => ruling,
-                    false => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
-                }
-            }
+            Crossing::Reveal { secret, target, port } => self.secret(&judge, secret, target, *port),
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
         }
     }
@@ -97,12 +92,23 @@ impl Gate {
         Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
     }
 
-    /// Decides on a secret at once. The request that it goes into was permitted, also where a person was asked for it.
+    /// The request that a secret goes into was permitted, also where a person was asked for it.
+    fn secret(&self, judge: &Judge, secret: &str, target: &Target, port: u16) -> Ruling {
+        let ruling = Ruling::from(judge.connect(target, port));
+        let is_bound = self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target));
+        match ruling.verdict {
+            _ if !is_bound => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
+            Verdict::Ask => Ruling { verdict: Verdict::Allow, ..ruling },
+            Verdict::Allow | Verdict::Deny => ruling,
+        }
+    }
+
+    /// Decides on a secret at once.
     pub(super) fn decide_reveal(&self, crossing: &Crossing) -> Result<Permit, Denial> {
         let ruling = self.rule(crossing);
         match ruling.verdict {
-            Verdict::Allow | Verdict::Ask => self.allow(crossing, ruling, None),
-            Verdict::Deny => self.deny(crossing, ruling, None),
+            Verdict::Allow => self.allow(crossing, ruling, None),
+            Verdict::Ask | Verdict::Deny => self.deny(crossing, ruling, None),
         }
     }
 
@@ -157,14 +163,8 @@ impl Gate {
         // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
         if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            return Ok(Permit {
-                kind,
-                trace: trace(0, ruling.rule),
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = trace(0, ruling.rule.clone());
+            return Ok(ruling.permit(kind, trace));
         }
         // Of very many connections the first in a while is told, and its record stands for those that follow it.
         let many = if kind == Kind::Connect { &self.busy } else { &self.busy_inside };
@@ -174,15 +174,8 @@ impl Gate {
         let counted = busy.as_ref().and_then(|alike| many.borrow_mut().again(alike));
         if let Some(flow) = counted {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule) };
-            return Ok(Permit {
-                kind,
-                trace,
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule.clone()) };
+            return Ok(ruling.permit(kind, trace));
         }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
@@ -200,14 +193,8 @@ impl Gate {
             many.borrow_mut().begin(alike, flow, crossing.record_of_many());
             self.crowded.notify_one();
         }
-        Ok(Permit {
-            kind,
-            trace: trace(flow, ruling.rule),
-            tls: ruling.tls,
-            private: ruling.private,
-            pins: ruling.pins,
-            meter: ruling.meter,
-        })
+        let trace = trace(flow, ruling.rule.clone());
+        Ok(ruling.permit(kind, trace))
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
@@ -294,6 +281,13 @@ impl Gate {
     }
 }
 
+impl Ruling {
+    fn permit(self, kind: Kind, trace: Trace) -> Permit {
+        let Ruling { tls, private, pins, body, meter, .. } = self;
+        Permit { kind, trace, tls, private, pins, body, meter }
+    }
+}
+
 impl From<Judged<'_>> for Ruling {
     fn from(judged: Judged<'_>) -> Ruling {
         let (verdict, reason) = match judged.verdict {
@@ -310,6 +304,7 @@ impl From<Judged<'_>> for Ruling {
             tls: judged.tls,
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
             pins: judged.rule.map_or(Vec::new(), |rule| rule.pins().to_vec()),
+            body: judged.rule.and_then(CompiledRule::body),
             meter: Meter::default(),
         }
     }
@@ -352,6 +347,7 @@ fn publish(is_published: bool) -> Ruling {
         tls: Tls::Opaque,
         private: Vec::new(),
         pins: Vec::new(),
+        body: None,
         meter: Meter::default(),
     }
 }
