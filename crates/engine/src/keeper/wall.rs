@@ -168,7 +168,7 @@ impl Prepared {
             gate,
             egress: self.egress,
             hostname: &keeper.spec.hostname,
-            authority: None,
+            authority: self.authority,
             filters: wall::Filters::default(),
         };
         let wall = wall::raise(seat, setup, tasks)?;

@@ -14,6 +14,7 @@ use crate::{
     names::Names,
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
+    secrets::Guard,
     tls::Authority,
 };
 use airlock_gate::{Gate, host::HostName, judge::Judge};
@@ -56,13 +57,17 @@ pub struct Setup<'a> {
     pub hostname: &'a str,
     /// Whom the sandbox trusts where its connections are opened; without one, none is.
     pub authority: Option<Rc<Authority>>,
-    /// What looks at requests, in their order.
+    /// What looks at requests, in their order. Secrets are looked after behind all of them.
     pub filters: Filters,
 }
 
 /// Starts everything on `tasks`, of the thread that owns the gate: the wall stands while they run.
 pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
-    let Setup { gate, egress, hostname, authority, filters } = setup;
+    let Setup { gate, egress, hostname, authority, mut filters } = setup;
+    if !gate.secrets().is_empty() {
+        // Last on the way out and first on the way in: nothing else of ours sees a value.
+        filters.0.push(Rc::new(Guard::new(Rc::clone(&gate))));
+    }
     let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
