@@ -30,9 +30,15 @@ fn arrived(net: &Net, mark: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every case that was tried.
+/// Every attack that was tried. What hides nothing worked.
 fn tried(said: &str) -> BTreeSet<String> {
-    said.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    let good: Vec<&str> = said.lines().filter(|line| line.starts_with("good ")).collect();
+    assert!(
+        !good.is_empty() && good.iter().all(|line| line.ends_with(" 200") || line.contains(" head")),
+        "{said}"
+    );
+    let names = said.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned);
+    names.filter(|name| name != "good").collect()
 }
 
 /// Nothing hidden reached the servers behind `zone`, and what reached them had been judged.

@@ -216,9 +216,11 @@ def told(said):
 
 def attack(host, mark, ports=(80, 443), second=False):
     """Every case, over every port; prints what came of each."""
-    jobs = [(name, port, text, ["http/1.1"]) for name, text in cases(host, mark) for port in ports]
+    good = ("GET /public/te/%s-good HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (mark, host)).encode()
+    jobs = [(name, port, text, ["http/1.1"]) for name, text in [("good", good), *cases(host, mark)] for port in ports]
     if second:
-        jobs = [(name, 443, text, ["h2"]) for name, text in cases2(host, mark)]
+        good = stream([(":method", "GET"), (":path", "/public/te/" + mark), (":authority", host), (":scheme", "https")])
+        jobs = [(name, 443, text, ["h2"]) for name, text in [("good", good), *cases2(host, mark)]]
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
         results = pool.map(lambda job: talk(host, job[1], job[2], job[3]), jobs)
         for (name, port, _, _), said in zip(jobs, results):
