@@ -9,6 +9,7 @@
 //! | `head` | placeholders in the head of a request (pure) |
 //! | `request` | one request: checked, recorded, filled |
 //! | `body` | placeholders in a body |
+//! | `chain` | one change of a body after another |
 //! | `scrub` | values in answers |
 //! | `decode` | encodings of answers |
 //! | `grpc`, `frames`, `websocket` | messages inside bodies and upgraded connections |
@@ -20,7 +21,9 @@
 
 #![cfg_attr(not(test), expect(dead_code, reason = "what carries requests comes next"))]
 
+mod aws;
 mod body;
+mod chain;
 mod decode;
 mod forms;
 mod frames;
@@ -36,7 +39,7 @@ mod tables;
 mod tests;
 mod websocket;
 
-use crate::http::filter::{Change, Changed, Filter, Local, Passing, Stop, Way};
+use crate::http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole};
 use airlock_gate::{Gate, host::Target, secrets};
 use airlock_protocol::secret::{Place, Use};
 use http::{request as asking, response as answering};
@@ -66,8 +69,24 @@ impl Filter for Guard {
         self.shared.gate.secrets().wants(target, port)
     }
 
+    fn gathers(&self, passing: &Passing, way: Way, headers: &http::HeaderMap) -> Option<usize> {
+        match way {
+            Way::Out => aws::gathers(self.shared.gate.secrets(), passing, headers),
+            Way::In => None,
+        }
+    }
+
+    fn whole_request<'a>(
+        &'a self,
+        passing: &'a Passing,
+        head: &'a mut asking::Parts,
+        body: Whole,
+    ) -> Local<'a, Remade> {
+        Box::pin(request::whole(&self.shared, passing, head, body))
+    }
+
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut asking::Parts) -> Local<'a, Changed> {
-        Box::pin(request::request(&self.shared, passing, head))
+        Box::pin(request::request(&self.shared, passing, head, None))
     }
 
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
@@ -111,6 +130,11 @@ impl Shared {
     fn misplaced(&self, passing: &Passing, name: &str, place: Result<Place, &'static str>) -> Stop {
         let why = self.why_misplaced(passing, name, place);
         let why = why.unwrap_or_else(|| "the secret cannot be put there".to_owned());
+        self.alarm(passing, name, &why)
+    }
+
+    /// The alarm, and the denial.
+    fn alarm(&self, passing: &Passing, name: &str, why: &str) -> Stop {
         let detail = format!("{why}; in {} {}", passing.method, passing.path);
         Stop::Denied(self.gate.alarm(name, &passing.target, passing.port, &detail))
     }

@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-fn passing(host: &str, method: &str, path: &str) -> Passing {
+pub(super) fn passing(host: &str, method: &str, path: &str) -> Passing {
     Passing {
         target: host.parse().unwrap(),
         port: 443,
@@ -117,7 +117,7 @@ fn denied<T>(result: Result<T, Stop>) -> String {
 }
 
 /// Everything that comes out.
-fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>, Stop> {
+pub(super) fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>, Stop> {
     let mut out = Vec::new();
     for piece in body.chunks(chunk.max(1)) {
         out.extend_from_slice(&change.piece(Bytes::copy_from_slice(piece))?);
@@ -126,7 +126,7 @@ fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>
     Ok(out)
 }
 
-fn block<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
