@@ -29,6 +29,7 @@ mod forms;
 mod frames;
 mod grpc;
 mod head;
+mod oauth;
 mod query;
 mod request;
 mod scrub;
@@ -54,13 +55,14 @@ pub(crate) struct Guard {
 /// What everything that passes shares.
 struct Shared {
     gate: Rc<Gate>,
-    tables: RefCell<Option<(u64, Rc<Tables>)>>,
+    tables: RefCell<Option<((u64, u64), Rc<Tables>)>>,
+    tokens: oauth::Tokens,
 }
 
 impl Guard {
     /// For the secrets of this gate.
-    pub(crate) fn new(gate: Rc<Gate>) -> Guard {
-        Guard { shared: Rc::new(Shared { gate, tables: RefCell::default() }) }
+    fn new(gate: Rc<Gate>, tokens: oauth::Tokens) -> Guard {
+        Guard { shared: Rc::new(Shared { gate, tables: RefCell::default(), tokens }) }
     }
 }
 
@@ -90,6 +92,9 @@ impl Filter for Guard {
     }
 
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
+        if head.status == http::StatusCode::UNAUTHORIZED {
+            self.shared.token_was_refused(&passing.target);
+        }
         let answer = match self.shared.gate.secrets().is_bound(&passing.target) {
             true => scrub::answer(&self.shared, passing, head),
             false => Ok(None),
@@ -114,16 +119,25 @@ impl Filter for Guard {
 impl Shared {
     /// What is looked for now.
     fn tables(&self) -> Result<Rc<Tables>, Stop> {
-        let generation = self.gate.secrets().generation();
+        let generation = (self.gate.secrets().generation(), self.tokens.generation());
         if let Some((of, tables)) = &*self.tables.borrow()
             && *of == generation
         {
             return Ok(tables.clone());
         }
-        let tables = Tables::new(self.gate.secrets(), |_| Vec::new());
+        let tables = Tables::new(self.gate.secrets(), |name| self.tokens.known(name));
         let tables = Rc::new(tables.map_err(|err| Stop::Failed(err.to_string()))?);
         self.tables.replace(Some((generation, tables.clone())));
         Ok(tables)
+    }
+
+    /// Tokens for this host may be old.
+    fn token_was_refused(&self, target: &Target) {
+        let fetched =
+            self.gate.secrets().iter().filter(|secret| matches!(secret.use_as(), Use::OAuth { .. }));
+        for secret in fetched.filter(|secret| secret.is_bound_to(target)) {
+            self.tokens.was_refused(secret.name());
+        }
     }
 
     /// A placeholder where its secret may not be: the alarm, and the denial.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::http::filter::{Change, Changed, Passing, Remade, Stop, Whole};
 use airlock_gate::{Crossing, secrets::Value};
+use airlock_protocol::secret::Use;
 use http::{HeaderValue, header, request};
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -99,7 +100,11 @@ async fn reveal(
             Crossing::Reveal { secret: name.clone(), target: passing.target.clone(), port: passing.port };
         shared.gate.ask(crossing).await.map(drop).map_err(Stop::Denied)?;
         let secret = shared.gate.secrets().find(&name);
-        let value = secret.ok_or_else(|| Stop::Failed(format!("there is no secret {name}")))?.value();
+        let secret = secret.ok_or_else(|| Stop::Failed(format!("there is no secret {name}")))?;
+        let value = match secret.use_as() {
+            Use::OAuth { .. } => shared.tokens.token(shared, secret).await?,
+            Use::Plain | Use::AwsKey { .. } => secret.value(),
+        };
         values.insert(name, value);
     }
     Ok(values)

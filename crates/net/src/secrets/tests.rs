@@ -37,6 +37,10 @@ pub(super) fn secret(name: &str, placeholder: &str, places: &[Place]) -> Secret 
 
 impl World {
     pub(super) fn new(secrets: &[Secret], values: &[(&str, &str)]) -> World {
+        World::fetching(secrets, values, oauth::Tokens::default())
+    }
+
+    pub(super) fn fetching(secrets: &[Secret], values: &[(&str, &str)], tokens: oauth::Tokens) -> World {
         let values =
             Values(values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
         let folder = tempfile::tempdir().unwrap();
@@ -59,7 +63,7 @@ impl World {
             secrets: Secrets::new(secrets, &values).unwrap(),
         });
         let gate = Rc::new(gate.unwrap());
-        World { guard: Guard::new(gate.clone()), gate, folder }
+        World { guard: Guard::new(gate.clone(), tokens), gate, folder }
     }
 
     /// With one secret, which may stand in these places.
@@ -68,7 +72,7 @@ impl World {
     }
 
     /// What the ledger has: crossings, whether they were allowed, and why not.
-    fn ledger(&self) -> Vec<(String, Option<String>)> {
+    pub(super) fn ledger(&self) -> Vec<(String, Option<String>)> {
         let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap_or_default();
         assert!(!text.contains("Real") && !text.contains("UmVhbC9WYWx1Z"), "{text}");
         let records =
