@@ -19,8 +19,6 @@
 //! A value leaves only in a request to a host, method, path and place that its secret is bound to, over TLS whose server was
 //! verified, and after the ledger has it. Everything else that holds a placeholder is denied, with an alarm in the ledger.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "what carries requests comes next"))]
-
 mod aws;
 mod body;
 mod chain;
@@ -40,7 +38,10 @@ mod tables;
 mod tests;
 mod websocket;
 
-use crate::http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole};
+use crate::{
+    egress::Egress,
+    http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole},
+};
 use airlock_gate::{Gate, host::Target, secrets};
 use airlock_protocol::secret::{Place, Use};
 use http::{request as asking, response as answering};
@@ -60,8 +61,12 @@ struct Shared {
 }
 
 impl Guard {
-    /// For the secrets of this gate.
-    fn new(gate: Rc<Gate>, tokens: oauth::Tokens) -> Guard {
+    /// For the secrets of this gate. What has to be fetched for them, this egress fetches.
+    pub(crate) fn new(gate: Rc<Gate>, egress: Rc<Egress>) -> Guard {
+        Guard::with(gate, oauth::Tokens::new(oauth::Fetcher::new(egress)))
+    }
+
+    fn with(gate: Rc<Gate>, tokens: oauth::Tokens) -> Guard {
         Guard { shared: Rc::new(Shared { gate, tables: RefCell::default(), tokens }) }
     }
 }

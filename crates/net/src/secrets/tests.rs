@@ -63,7 +63,7 @@ impl World {
             secrets: Secrets::new(secrets, &values).unwrap(),
         });
         let gate = Rc::new(gate.unwrap());
-        World { guard: Guard::new(gate.clone(), tokens), gate, folder }
+        World { guard: Guard::with(gate.clone(), tokens), gate, folder }
     }
 
     /// With one secret, which may stand in these places.

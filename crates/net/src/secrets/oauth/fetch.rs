@@ -1,7 +1,7 @@
 //! One fetch of a token, over TLS whose server is verified.
 
-use crate::egress::Egress;
 use crate::secrets::forms::Habit;
+use crate::{egress::Egress, tls::Wire};
 use airlock_gate::{
     host::{Destination, Target},
     secrets::{self, Value},
@@ -10,13 +10,9 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use std::{io, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
-use tokio::{sync::OnceCell, time::timeout};
-use tokio_rustls::{
-    TlsConnector,
-    client::TlsStream,
-    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
-};
+use std::{rc::Rc, time::Duration};
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// How long it may take.
@@ -26,9 +22,7 @@ const MOST_ANSWER: usize = 64 * 1024;
 
 /// Fetches tokens.
 pub(in crate::secrets) struct Fetcher {
-    egress: Egress,
-    extra_ca: Option<PathBuf>,
-    connector: OnceCell<TlsConnector>,
+    egress: Rc<Egress>,
 }
 
 /// What is asked for.
@@ -118,15 +112,9 @@ impl Ask {
 }
 
 impl Fetcher {
-    /// Trusts what this host trusts, and the certificates in `extra_ca`.
-    pub(in crate::secrets) fn new(egress: Egress, extra_ca: Option<PathBuf>) -> Fetcher {
-        Fetcher { egress, extra_ca, connector: OnceCell::new() }
-    }
-
-    /// Trusts by this.
-    #[cfg(test)]
-    pub(super) fn trusting(egress: Egress, connector: TlsConnector) -> Fetcher {
-        Fetcher { egress, extra_ca: None, connector: OnceCell::new_with(Some(connector)) }
+    /// Goes out, and trusts, as connections of the sandbox do.
+    pub(in crate::secrets) fn new(egress: Rc<Egress>) -> Fetcher {
+        Fetcher { egress }
     }
 
     /// Fetches a token.
@@ -139,32 +127,12 @@ impl Fetcher {
         let host = ask.target.to_string();
         let stream = self.egress.reach_own(&host, ask.port).await;
         let stream = stream.map_err(|_| Unfetched::Unreachable(host.clone()))?;
-        let private = |_| Unfetched::Private(host.clone());
-        let connector = self.connector.get_or_try_init(|| self.load()).await.map_err(private)?;
-        let name = ServerName::try_from(host.clone()).map_err(|err| private(io::Error::other(err)))?;
-        let stream = connector.connect(name, stream).await.map_err(private)?;
-        exchange(stream, ask).await
-    }
-
-    async fn load(&self) -> io::Result<TlsConnector> {
-        let extra = self.extra_ca.clone();
-        let roots = tokio::task::spawn_blocking(move || trusted(extra)).await;
-        let roots = roots.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(TlsConnector::from(Arc::new(config)))
+        let stream = self.egress.trust.connect(&ask.target, &[], &[b"http/1.1"], Wire::new(stream)).await;
+        exchange(stream.map_err(|_| Unfetched::Private(host))?, ask).await
     }
 }
 
-fn trusted(extra: Option<PathBuf>) -> Result<RootCertStore, crate::webhook::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = extra {
-        roots.add_parsable_certificates(crate::webhook::certificates(&path)?);
-    }
-    Ok(roots)
-}
-
-async fn exchange(stream: TlsStream<tokio::net::TcpStream>, ask: &Ask) -> Result<Fetched, Unfetched> {
+async fn exchange(stream: TlsStream<Wire>, ask: &Ask) -> Result<Fetched, Unfetched> {
     let host = || ask.target.to_string();
     let request = Request::post(&ask.path)
         .header(header::HOST, &ask.authority)

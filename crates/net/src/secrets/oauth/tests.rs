@@ -12,8 +12,8 @@ use tokio::{
     net::TcpListener,
 };
 use tokio_rustls::{
-    TlsAcceptor, TlsConnector,
-    rustls::{ClientConfig, RootCertStore, ServerConfig, pki_types::PrivateKeyDer},
+    TlsAcceptor,
+    rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer},
 };
 
 const HOST: &str = "auth.example.org";
@@ -22,7 +22,7 @@ const HOST: &str = "auth.example.org";
 struct Server {
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    connector: TlsConnector,
+    roots: RootCertStore,
 }
 
 impl Server {
@@ -34,11 +34,10 @@ impl Server {
             ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.clone()], key);
         let mut roots = RootCertStore::empty();
         roots.add(certificate).unwrap();
-        let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         Server {
             listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             acceptor: TlsAcceptor::from(Arc::new(config.unwrap())),
-            connector: TlsConnector::from(Arc::new(client)),
+            roots,
         }
     }
 
@@ -47,7 +46,9 @@ impl Server {
     }
 
     fn tokens(&self) -> Tokens {
-        Tokens::new(Fetcher::trusting(Egress::to_loopback(&[HOST]), self.connector.clone()))
+        let mut egress = Egress::to_loopback(&[HOST]);
+        egress.trust = crate::tls::Upstream::trusting(self.roots.clone());
+        Tokens::new(Fetcher::new(Rc::new(egress)))
     }
 
     /// One request; gives its body.
