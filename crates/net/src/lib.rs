@@ -22,6 +22,7 @@ pub mod names;
 pub mod publish;
 pub mod relay;
 pub mod resolver;
+mod secrets;
 pub mod sniff;
 pub mod tls;
 pub mod wall;

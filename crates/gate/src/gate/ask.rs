@@ -55,13 +55,7 @@ impl Gate {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
             Crossing::Connect { target, port } => self.connection(&judge, target, *port),
             Crossing::Request(request) => self.request(&judge, request),
-            Crossing::Reveal { secret, target, port } => {
-                let ruling = Ruling::from(judge.connect(target, *port));
-                match self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target)) {
-                    true => ruling,
-                    false => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
-                }
-            }
+            Crossing::Reveal { secret, target, port } => self.secret(&judge, secret, target, *port),
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
         }
     }
@@ -95,12 +89,23 @@ impl Gate {
         Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
     }
 
-    /// Decides on a secret at once. The request that it goes into was permitted, also where a person was asked for it.
+    /// The request that a secret goes into was permitted, also where a person was asked for it.
+    fn secret(&self, judge: &Judge, secret: &str, target: &Target, port: u16) -> Ruling {
+        let ruling = Ruling::from(judge.connect(target, port));
+        let is_bound = self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target));
+        match ruling.verdict {
+            _ if !is_bound => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
+            Verdict::Ask => Ruling { verdict: Verdict::Allow, ..ruling },
+            Verdict::Allow | Verdict::Deny => ruling,
+        }
+    }
+
+    /// Decides on a secret at once.
     pub(super) fn decide_reveal(&self, crossing: &Crossing) -> Result<Permit, Denial> {
         let ruling = self.rule(crossing);
         match ruling.verdict {
-            Verdict::Allow | Verdict::Ask => self.allow(crossing, ruling, None),
-            Verdict::Deny => self.deny(crossing, ruling, None),
+            Verdict::Allow => self.allow(crossing, ruling, None),
+            Verdict::Ask | Verdict::Deny => self.deny(crossing, ruling, None),
         }
     }
 
