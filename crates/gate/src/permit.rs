@@ -1,7 +1,7 @@
 //! What the gate answers: a permit or a denial.
 
 use crate::{address::Cidr, host::Target, meter::Meter};
-use airlock_protocol::policy::Tls;
+use airlock_protocol::policy::{Body, Tls};
 use std::{fmt, sync::Arc};
 
 /// Proof that a crossing was permitted and recorded. Only the gate makes one; it cannot be copied, and whoever acts on it
@@ -24,6 +24,7 @@ pub struct Permit {
     pub(crate) tls: Tls,
     pub(crate) private: Vec<Cidr>,
     pub(crate) pins: Vec<String>,
+    pub(crate) body: Option<Body>,
     pub(crate) meter: Meter,
 }
 
@@ -148,6 +149,11 @@ impl Permit {
     /// Keys of which the server's certificate must have one (`sha256/<base64>`); any where empty.
     pub fn pins(&self) -> &[String] {
         &self.pins
+    }
+
+    /// How much of bodies the rule shows to scripts.
+    pub fn body(&self) -> Option<Body> {
+        self.body
     }
 
     /// What the rule still allows.

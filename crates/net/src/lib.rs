@@ -6,6 +6,7 @@
 //! | [`resolver`], [`dns`], [`names`] | the sandbox's name server, its messages, the addresses that stand for names |
 //! | [`accept`] | one connection of the sandbox: where to, whether, dialled, relayed |
 //! | [`sniff`], `greeting` | the first bytes of TLS, and what they must say |
+//! | `packages` | which versions of packages come in |
 //! | [`egress`] | the only dialler |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`relay`] | bytes between two ends |
@@ -19,6 +20,7 @@ pub mod flows;
 mod greeting;
 mod http;
 pub mod names;
+mod packages;
 pub mod publish;
 pub mod relay;
 pub mod resolver;

@@ -106,7 +106,7 @@ pub struct Rule {
 #[serde(deny_unknown_fields)]
 pub struct Body {
     /// The most bytes.
-    pub most: u64,
+    pub most: u32,
     /// What happens to a body that cannot be shown: longer, a stream (SSE, WebSocket), or no text.
     #[serde(default)]
     pub over: Over,

@@ -28,7 +28,7 @@ use std::{
 };
 
 /// Keys that are `gate`'s.
-const RULES: [&str; 2] = ["rule", "groups"];
+const RULES: [&str; 3] = ["rule", "groups", "packages"];
 
 /// Keys that are flags.
 pub(crate) const KEYS: [&str; 30] = [

@@ -30,7 +30,9 @@ use crate::spec::Host;
 use airlock_gate::{
     groups::{Discovered, Group, REGISTRIES},
     host::{Destination, Target},
+    policy::registry_url,
 };
+use airlock_protocol::policy::{Registry, RegistryKind};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -75,6 +77,22 @@ pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>
         found.insert(Group { name: (*name).to_owned(), about, hosts: hosts(&told) });
     }
     found
+}
+
+/// Where the package clients of these groups fetch packages.
+pub(crate) fn places<'n>(host: &Host, groups: impl IntoIterator<Item = &'n str>) -> Vec<Registry> {
+    let read = |path: &Path| believed(path, &host.directory);
+    let settings = Settings { variables: &host.variables, read: &read, list: &files_in };
+    let mut places = Vec::new();
+    for name in groups {
+        let Some(kind) = RegistryKind::ALL.into_iter().find(|kind| kind.word() == name) else { continue };
+        let urls = told(name, &settings).into_iter().flat_map(|told| told.urls);
+        let urls = urls.filter(|url| destination(url).is_some()).take(MOST_HOSTS);
+        places.extend(urls.filter_map(|url| Some(Registry { kind, url: registry_url(&url)? })));
+    }
+    places.sort();
+    places.dedup();
+    places
 }
 
 /// Every group that a client of this host tells of.

@@ -15,7 +15,7 @@ use crate::{
 use airlock_protocol::{
     approval::Given,
     ledger::Entry,
-    policy::{Rate, Tls, Verdict},
+    policy::{Body, Rate, Tls, Verdict},
 };
 
 /// What the rules say about a crossing.
@@ -28,6 +28,7 @@ struct Ruling {
     tls: Tls,
     private: Vec<Cidr>,
     pins: Vec<String>,
+    body: Option<Body>,
     meter: Meter,
 }
 
@@ -160,14 +161,8 @@ impl Gate {
         // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
         if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            return Ok(Permit {
-                kind,
-                trace: trace(0, ruling.rule),
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = trace(0, ruling.rule.clone());
+            return Ok(ruling.permit(kind, trace));
         }
         // Of very many connections the first in a while is told, and its record stands for those that follow it.
         let many = if kind == Kind::Connect { &self.busy } else { &self.busy_inside };
@@ -177,15 +172,8 @@ impl Gate {
         let counted = busy.as_ref().and_then(|alike| many.borrow_mut().again(alike));
         if let Some(flow) = counted {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule) };
-            return Ok(Permit {
-                kind,
-                trace,
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule.clone()) };
+            return Ok(ruling.permit(kind, trace));
         }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
@@ -203,14 +191,8 @@ impl Gate {
             many.borrow_mut().begin(alike, flow, crossing.record_of_many());
             self.crowded.notify_one();
         }
-        Ok(Permit {
-            kind,
-            trace: trace(flow, ruling.rule),
-            tls: ruling.tls,
-            private: ruling.private,
-            pins: ruling.pins,
-            meter: ruling.meter,
-        })
+        let trace = trace(flow, ruling.rule.clone());
+        Ok(ruling.permit(kind, trace))
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
@@ -297,6 +279,13 @@ impl Gate {
     }
 }
 
+impl Ruling {
+    fn permit(self, kind: Kind, trace: Trace) -> Permit {
+        let Ruling { tls, private, pins, body, meter, .. } = self;
+        Permit { kind, trace, tls, private, pins, body, meter }
+    }
+}
+
 impl From<Judged<'_>> for Ruling {
     fn from(judged: Judged<'_>) -> Ruling {
         let (verdict, reason) = match judged.verdict {
@@ -312,6 +301,7 @@ impl From<Judged<'_>> for Ruling {
             tls: judged.tls,
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
             pins: judged.rule.map_or(Vec::new(), |rule| rule.pins().to_vec()),
+            body: judged.rule.and_then(CompiledRule::body),
             meter: Meter::default(),
         }
     }
@@ -353,6 +343,7 @@ fn publish(is_published: bool) -> Ruling {
         tls: Tls::Opaque,
         private: Vec::new(),
         pins: Vec::new(),
+        body: None,
         meter: Meter::default(),
     }
 }

@@ -23,6 +23,7 @@ mod crowd;
 mod opening;
 mod record;
 mod reveal;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -32,6 +33,7 @@ pub use change::AnswerError;
 pub use crossing::Crossing;
 pub use opening::Wants;
 pub use record::Finished;
+pub use stopped::{Cause, Part, Stopped};
 
 use crate::{
     approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, meter::Meters, policy::BadPolicy,

@@ -7,7 +7,7 @@ use crate::{
     pattern::Pattern,
     policy::{BadPolicy, check_pin},
 };
-use airlock_protocol::policy::{Git, Origin, Policy, Ports, Request, Rule, Tls, Verdict};
+use airlock_protocol::policy::{Body, Git, Origin, Policy, Ports, Request, Rule, Tls, Verdict};
 use std::{collections::HashSet, net::IpAddr};
 
 /// Most hosts in all rules together.
@@ -23,6 +23,7 @@ pub struct CompiledRule {
     tls: Tls,
     private: Vec<Cidr>,
     pins: Vec<String>,
+    body: Option<Body>,
     conditions: Option<Conditions>,
     origin: Origin,
     words: String,
@@ -57,6 +58,11 @@ impl CompiledRule {
     /// Keys of which the server's certificate must have one; any where empty.
     pub fn pins(&self) -> &[String] {
         &self.pins
+    }
+
+    /// How much of bodies scripts see.
+    pub fn body(&self) -> Option<Body> {
+        self.body
     }
 
     /// What it asks of requests, if it does.
@@ -222,8 +228,8 @@ fn compile(index: usize, rule: &Rule) -> Result<CompiledRule, BadPolicy> {
     check_bounds(rule).map_err(bad)?;
     let words = words(rule);
     let ports = merged(rule.ports.clone());
-    let (verdict, pins) = (rule.verdict, rule.pins.clone());
-    Ok(CompiledRule { index, verdict, hosts, ports, tls, private, pins, conditions, origin, words })
+    let (verdict, pins, body) = (rule.verdict, rule.pins.clone(), rule.body);
+    Ok(CompiledRule { index, verdict, hosts, ports, tls, private, pins, body, conditions, origin, words })
 }
 
 /// What looks inside needs a connection that is opened.
@@ -231,9 +237,11 @@ fn tls(rule: &Rule) -> Result<Tls, String> {
     if let Some(why) = rule.pins.iter().find_map(|pin| check_pin(pin).err()) {
         return Err(why.to_string());
     }
-    match (rule.request.is_any() && rule.pins.is_empty(), rule.tls) {
+    match (rule.request.is_any() && rule.pins.is_empty() && rule.body.is_none(), rule.tls) {
         (true, tls) => Ok(tls),
-        (false, Tls::Opaque) => Err("a rule about requests or pins cannot have tls = \"opaque\"".to_string()),
+        (false, Tls::Opaque) => {
+            Err("a rule about requests, bodies or pins cannot have tls = \"opaque\"".to_string())
+        }
         (false, Tls::Checked | Tls::Opened) => Ok(Tls::Opened),
     }
 }

@@ -95,6 +95,7 @@ fn same(one: &Rule, other: &Rule) -> bool {
         && one.request == other.request
         && one.bounds == other.bounds
         && one.pins == other.pins
+        && one.body == other.body
         && one.hosts == other.hosts
         && one.ports == other.ports
         && one.private == other.private

@@ -46,17 +46,23 @@ fn heir(new: &Rule, old: &Rule) -> Result<Rule, BadPolicy> {
     if !is_covered || [old.verdict, new.verdict].contains(&Verdict::Deny) {
         return Ok(new.clone());
     }
-    let is_blind = old.tls == Tls::Opaque && !(new.request.is_any() && new.pins.is_empty());
+    let is_blind =
+        old.tls == Tls::Opaque && !(new.request.is_any() && new.pins.is_empty() && new.body.is_none());
     let tls = if new.tls == Tls::default() && !is_blind { old.tls } else { new.tls };
     let private = if new.private.is_empty() { old.private.clone() } else { new.private.clone() };
     let pins = if new.pins.is_empty() && tls != Tls::Opaque { old.pins.clone() } else { new.pins.clone() };
     let bounds = if new.bounds.is_none() { old.bounds } else { new.bounds };
-    Ok(Rule { tls, private, pins, bounds, ..new.clone() })
+    let body = new.body.or(old.body).filter(|_| tls != Tls::Opaque);
+    Ok(Rule { tls, private, pins, bounds, body, ..new.clone() })
 }
 
 /// Whether it says nothing that a rule which denies cannot say.
 fn is_bare(rule: &Rule) -> bool {
-    rule.tls == Tls::default() && rule.private.is_empty() && rule.pins.is_empty() && rule.bounds.is_none()
+    rule.tls == Tls::default()
+        && rule.private.is_empty()
+        && rule.pins.is_empty()
+        && rule.bounds.is_none()
+        && rule.body.is_none()
 }
 
 /// Whether `rules` give all that `rule` matches its verdict.
@@ -84,6 +90,7 @@ fn decides(rules: &[Rule], rule: &Rule) -> Result<bool, BadPolicy> {
         old.verdict == rule.verdict
             && old.tls == rule.tls
             && old.pins == rule.pins
+            && old.body == rule.body
             && old.bounds == rule.bounds
             && opened(old)
     };

@@ -6,7 +6,10 @@ use super::{
     rule::{once_each, pointless},
 };
 use crate::conditions;
-use airlock_protocol::policy::{Bounds, Git, Request, Verdict};
+use airlock_protocol::{
+    policy::{Body, Bounds, Git, Over, Request, Verdict},
+    size,
+};
 use std::{collections::BTreeMap, ops::Range};
 use toml::de::{DeTable, DeValue};
 
@@ -16,6 +19,7 @@ pub(super) struct Inside {
     pub(super) request: Request,
     pub(super) bounds: Bounds,
     pub(super) pins: Vec<String>,
+    pub(super) body: Option<Body>,
     /// The first key for which the connection has to be opened.
     pub(super) first: Option<&'static str>,
     /// What is said about git, and where.
@@ -23,15 +27,16 @@ pub(super) struct Inside {
 }
 
 /// Keys for which a connection is opened.
-const OPENING: [&str; 8] =
-    ["methods", "paths", "query", "headers", "websocket", "git", "repositories", "pins"];
+const OPENING: [&str; 9] =
+    ["methods", "paths", "query", "headers", "websocket", "git", "repositories", "pins", "body"];
 
 /// Reads those keys.
 pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) -> Result<Inside, BadPolicy> {
     refuse_together(source, table)?;
     if verdict == Verdict::Deny
-        && let Some((key, value)) =
-            ["rate", "bytes", "bandwidth", "pins"].iter().find_map(|key| Some((*key, table.get(*key)?)))
+        && let Some((key, value)) = ["rate", "bytes", "bandwidth", "pins", "body", "body_over"]
+            .iter()
+            .find_map(|key| Some((*key, table.get(*key)?)))
     {
         return Err(pointless(source, value, key));
     }
@@ -59,8 +64,42 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) ->
     let pins =
         list("pins", PIN, |text| bounds::check_pin(text).map(|()| text.to_string()).map_err(str::to_string))?;
     let first = OPENING.into_iter().find(|key| table.contains_key(*key));
-    Ok(Inside { request, bounds: bounds::read(source, table)?, pins, first, git_at })
+    let (bounds, body) = (bounds::read(source, table)?, body(source, table)?);
+    Ok(Inside { request, bounds, pins, body, first, git_at })
 }
+
+/// `body = "1M"` and `body_over`: what scripts see of bodies.
+fn body(source: Source<'_>, table: &DeTable<'_>) -> Result<Option<Body>, BadPolicy> {
+    let over = match table.get("body_over").map(|value| (value, value.get_ref())) {
+        None => Over::default(),
+        Some((_, DeValue::String(text))) if text == "deny" => Over::Deny,
+        Some((_, DeValue::String(text))) if text == "pass" => Over::Pass,
+        Some((value, _)) => {
+            return Err(source.bad(value.span(), "`body_over` is \"deny\" or \"pass\""));
+        }
+    };
+    let Some(value) = table.get("body") else {
+        return match table.get_key_value("body_over") {
+            None => Ok(None),
+            Some((key, _)) => Err(source
+                .bad(key.span(), "`body_over` means nothing without `body`")
+                .fix("write body = \"1M\" beside it")),
+        };
+    };
+    let DeValue::String(text) = value.get_ref() else {
+        return Err(wrong(source, value, "body", "a size such as \"1M\""));
+    };
+    match size::parse(text).ok().and_then(|most| u32::try_from(most).ok()) {
+        Some(most) if (1..=MOST_BODY).contains(&most) => Ok(Some(Body { most, over })),
+        _ => Err(source
+            .bad(value.span(), "this is not a size of bodies that a script can see")
+            .why(format!("it is at least one byte and at most {}", size::show(MOST_BODY.into())))
+            .fix("write body = \"1M\"")),
+    }
+}
+
+/// Most bytes of a body that a script sees.
+pub(super) const MOST_BODY: u32 = 8 << 20;
 
 const PIN: &str = "write \"sha256/\" and the base64 of the SHA-256 of the certificate's public key";
 
@@ -160,5 +199,38 @@ fn named(
             .bad(value.span(), format!("`{key}` names at least one"))
             .fix(format!("remove `{key}`"))),
         false => Ok(read),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::{parse_toml, show};
+    use airlock_protocol::policy::{Body, Over, Tls};
+
+    #[test]
+    fn bodies_that_scripts_see_are_read_and_shown_and_open_the_connection() {
+        let text = "[[rule]]\nallow = \"a.test\"\nbody = \"1M\"\nbody_over = \"pass\"\n";
+        let policy = parse_toml("x.toml", text).unwrap().policy;
+
+        assert_eq!(policy.rules[0].body, Some(Body { most: 1 << 20, over: Over::Pass }));
+        assert_eq!(parse_toml("x.toml", &show(&policy)).unwrap().policy.rules[0].body, policy.rules[0].body);
+        let judge = crate::judge::Judge::compile(&policy).unwrap();
+        let judged = judge.connect(&"a.test".parse().unwrap(), 443);
+        assert_eq!(judged.tls, Tls::Opened);
+    }
+
+    #[test]
+    fn sizes_and_words_that_mean_nothing_are_refused() {
+        for (keys, words) in [
+            ("body = 3", "x.toml:3:8: `body` is a size"),
+            ("body = \"9M\"", "x.toml:3:8: this is not a size of bodies"),
+            ("body = \"0\"", "x.toml:3:8: this is not a size of bodies"),
+            ("body_over = \"deny\"", "x.toml:3:1: `body_over` means nothing without `body`"),
+            ("body = \"1M\"\nbody_over = \"maybe\"", "x.toml:4:13: `body_over` is"),
+            ("body = \"1M\"\ntls = \"opaque\"", "x.toml:"),
+        ] {
+            let bad = parse_toml("x.toml", &format!("[[rule]]\nallow = \"a.test\"\n{keys}\n")).unwrap_err();
+            assert!(bad.headline().starts_with(words), "{}", bad.headline());
+        }
     }
 }

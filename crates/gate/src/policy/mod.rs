@@ -24,6 +24,7 @@ mod write;
 
 pub(crate) use bounds::check_pin;
 pub use diff::{Change, Diff, diff};
+pub use packages::registry_url;
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;

@@ -31,7 +31,7 @@ pub(super) struct Read {
     pub(super) examples: Vec<(String, Range<usize>)>,
 }
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "allow",
     "deny",
     "ask",
@@ -48,6 +48,8 @@ const KEYS: [&str; 18] = [
     "bandwidth",
     "tls",
     "pins",
+    "body",
+    "body_over",
     "private",
     "examples",
 ];
@@ -93,6 +95,7 @@ pub(super) fn read(
             request: said.request.clone(),
             bounds: said.bounds,
             pins: said.pins.clone(),
+            body: said.body,
             ..Rule::new(verdict, hosts, ports, origin.clone())
         },
         at: at.clone(),

@@ -1,12 +1,12 @@
 //! Rules as the text of a file.
 
-use super::{bounds, ports};
+use super::{bounds, packages, ports};
 use crate::{
     address::special,
     host::{HostName, Target},
     judge::{Judge, git_word, place, verdict_word},
 };
-use airlock_protocol::policy::{Bounds, Origin, Policy, Ports, Request, Rule, Tls, Verdict};
+use airlock_protocol::policy::{Body, Bounds, Origin, Over, Policy, Ports, Request, Rule, Tls, Verdict};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
@@ -22,6 +22,7 @@ pub fn show(policy: &Policy) -> String {
     if policy.audit_only {
         text.push_str("audit_only = true\n");
     }
+    let packages = packages::show(&policy.packages);
     if let Some(bandwidth) = policy.bandwidth {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "bandwidth = \"{}/s\"", bounds::shown_bytes(bandwidth));
@@ -44,7 +45,10 @@ pub fn show(policy: &Policy) -> String {
             _ => text.push_str(&body),
         }
     }
-    text
+    if !text.is_empty() && !packages.is_empty() {
+        text.push('\n');
+    }
+    text + &packages
 }
 
 /// A file that allows exactly what was `seen`, and is short to read.
@@ -116,7 +120,16 @@ fn keys(rule: &Rule) -> Vec<String> {
 /// The keys about what is inside, and how much of it.
 pub(super) fn inside_keys(rule: &Rule) -> impl Iterator<Item = String> {
     let pins = (!rule.pins.is_empty()).then(|| format!("pins = {}", quoted_list(&rule.pins)));
-    request_keys(&rule.request).into_iter().chain(bound_keys(rule)).chain(pins)
+    request_keys(&rule.request).into_iter().chain(bound_keys(rule)).chain(pins).chain(body_keys(rule))
+}
+
+fn body_keys(rule: &Rule) -> Vec<String> {
+    let Some(Body { most, over }) = rule.body else { return Vec::new() };
+    let mut keys = vec![format!("body = \"{}\"", bounds::shown_bytes(most.into()))];
+    if over == Over::Pass {
+        keys.push("body_over = \"pass\"".to_string());
+    }
+    keys
 }
 
 fn request_keys(request: &Request) -> Vec<String> {
@@ -179,7 +192,7 @@ fn list(values: &[String]) -> String {
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_string();
     for c in text.chars() {
         match c {
