@@ -13,6 +13,7 @@ use crate::{
     egress::{DialError, Dialled},
     flows::{Ticket, What},
     greeting::{Expected, Watch},
+    http,
     relay::{End, Ends, Look, Moved, Pool, Seen},
     wall::Wall,
 };
@@ -69,6 +70,9 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     let Some((permit, mut ticket)) = admit(wall, &near).await else {
         return reset(&near);
     };
+    if wall.carrier.opens(&permit) {
+        return http::carry(&wall.carrier, near, Vec::new(), permit, ticket).await;
+    }
     let (trace, begun) = (permit.trace(), Instant::now());
     let private = permit.private().to_vec();
     // Boxed, so that what is needed to get there is not kept while bytes are moved.
@@ -109,7 +113,7 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
 }
 
 /// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
-fn keep_alive(far: &TcpStream) {
+pub(crate) fn keep_alive(far: &TcpStream) {
     // Where the kernel refuses, the flow lives as long as the program wants.
     let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
     let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));

@@ -18,8 +18,6 @@
 //! A value leaves only in a request to a host, method, path and place that its secret is bound to, over TLS whose server was
 //! verified, and after the ledger has it. Everything else that holds a placeholder is denied, with an alarm in the ledger.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "what carries requests comes next"))]
-
 mod body;
 mod decode;
 mod forms;
