@@ -17,7 +17,7 @@ use crate::{
     relay::{End, Ends, Look, Moved, Pool, Seen},
     wall::Wall,
 };
-use airlock_gate::{Crossing, Denial, Finished, Permit, Reason, Trace, host::Target};
+use airlock_gate::{Crossing, Denial, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
 use rustix::net::sockopt;
@@ -103,10 +103,10 @@ pub(crate) async fn carry_permitted(
         return reset(&near);
     }
     let (trace, begun) = (permit.trace(), Instant::now());
+    let moved = Moved::within(permit.meter());
     let private = permit.private().to_vec();
     // Boxed, so that what is needed to get there is not kept while bytes are moved.
     let reached = ticket.unless_revoked(Box::pin(reach(wall, &near, permit))).await;
-    let moved = Moved::default();
     let mut address = None;
     let status = match reached {
         Some(Ok(reached)) => {
@@ -325,6 +325,10 @@ fn ended(wall: &Wall, trace: &Trace, ends: &Ends, end: Option<End>) -> &'static 
     match end {
         Some(End::Closed) => "closed",
         Some(End::Reset) => "reset",
+        Some(End::Spent) => {
+            let _ = wall.gate.note_denial(trace, Reason::Bytes, &Spent.to_string());
+            "bytes"
+        }
         Some(End::Refused(why)) => {
             let _ = wall.gate.note_denial(trace, Reason::Sni, &why);
             "sni"
