@@ -10,6 +10,7 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_http;
 mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;
