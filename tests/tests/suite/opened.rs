@@ -164,12 +164,15 @@ fn requests_that_boto3_signs_with_placeholders_reach_the_store_signed_with_the_k
         r#"
 sys.path.append("/usr/lib/python3/dist-packages")
 import boto3, botocore.config, urllib.request
-config = botocore.config.Config(s3={{"addressing_style": "path"}}, retries={{"max_attempts": 1}})
+config = botocore.config.Config(signature_version="s3v4", s3={{"addressing_style": "path"}}, retries={{"max_attempts": 1}})
 s3 = boto3.client("s3", endpoint_url="https://{name}", region_name="eu-central-1", config=config)
 s3.put_object(Bucket="bucket", Key="a key/with ünicode", Body=b"hello" * 10000)
 say(len(s3.get_object(Bucket="bucket", Key="a key/with ünicode")["Body"].read()))
 url = s3.generate_presigned_url("get_object", Params={{"Bucket": "bucket", "Key": "a key/with ünicode"}})
-say(len(urllib.request.urlopen(url, timeout=30).read()))
+try:
+    say(len(urllib.request.urlopen(url, timeout=30).read()))
+except urllib.error.HTTPError as err:
+    say(err.read())
 say("REAL" in os.environ["AWS_ACCESS_KEY_ID"], "real" in os.environ["AWS_SECRET_ACCESS_KEY"])
 "#
     );
