@@ -57,7 +57,7 @@ pub(super) struct Kept {
 
 /// Why no server takes a request.
 #[derive(Debug, Clone)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It is not allowed, or no longer.
     Denied(Denial),
     /// It cannot be reached, or not in private.
@@ -84,17 +84,17 @@ impl Origin {
         connection: Connection,
         offers: Vec<&'static [u8]>,
         permit: Option<Permit>,
-    ) -> Option<Origin> {
-        Some(Origin {
+    ) -> Origin {
+        Origin {
             session: Rc::clone(session),
-            place: Place::new(&connection.target, connection.port, connection.is_tls)?,
+            place: Place::new(&connection.target, connection.port, connection.is_tls),
             connection,
             offers,
             permit: RefCell::new(permit),
             idle: RefCell::default(),
             shared: RefCell::default(),
             failure: RefCell::default(),
-        })
+        }
     }
 
     /// Dials now, before there is a request; whether the server speaks HTTP/2.

@@ -201,6 +201,12 @@ impl Requests {
         self.0.borrow().iter().filter(|flight| flight.strong_count() > 0).count()
     }
 
+    /// Stops all of them.
+    pub(crate) fn revoke(&self) {
+        let all: Vec<_> = self.0.borrow().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|flight| flight.stop(Why::Revoked));
+    }
+
     /// Stops those that `judge` no longer allows.
     pub(crate) fn judge_anew(&self, judge: &Judge) {
         let all: Vec<_> = self.0.borrow().iter().filter_map(Weak::upgrade).collect();

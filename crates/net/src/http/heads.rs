@@ -21,18 +21,19 @@ pub(super) struct Place {
 
 impl Place {
     /// The usual port is left out.
-    pub(super) fn new(target: &Target, port: u16, is_tls: bool) -> Option<Place> {
+    pub(super) fn new(target: &Target, port: u16, is_tls: bool) -> Place {
         let name = match target {
             Target::Address(IpAddr::V6(address)) => format!("[{address}]"),
             other => other.to_string(),
         };
         let usual = if is_tls { 443 } else { 80 };
         let text = if port == usual { name } else { format!("{name}:{port}") };
-        Some(Place {
-            host: HeaderValue::from_str(&text).ok()?,
-            authority: text.parse().ok()?,
+        // Names and addresses are checked long before, and can be written; an empty host reaches nobody.
+        Place {
+            host: HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")),
+            authority: text.parse().unwrap_or(Authority::from_static("invalid")),
             scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
-        })
+        }
     }
 }
 
