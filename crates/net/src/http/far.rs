@@ -9,7 +9,7 @@ use crate::{
     egress::{DialError, Dialled},
     tls::{Stream, Untrusted, Wire},
 };
-use airlock_gate::{Crossing, Denial, Permit, Reason};
+use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use std::{cell::RefCell, rc::Rc};
@@ -74,6 +74,28 @@ pub(crate) enum Failure {
 impl Failure {
     fn new(status: u16, reason: &'static str, why: String) -> Failure {
         Failure::Failed { status, reason, why }
+    }
+}
+
+impl Far {
+    fn flow(&self) -> &Flow {
+        match self {
+            Far::Http1(kept) => &kept.flow,
+            Far::Http2(_, flow) => flow,
+        }
+    }
+
+    /// Whether the rule that permitted a request takes this server, which the connection's permit need not tell: others of its
+    /// requests may be for rules without pins.
+    pub(super) fn check(&self, target: &Target, pins: &[String]) -> Result<(), Failure> {
+        if self.flow().meets(pins) {
+            return Ok(());
+        }
+        let why = format!("the key of {target} is none that the rule's pins name");
+        match self.flow().note_denial(Reason::Certificate, &why) {
+            Ok(()) => Ok(()),
+            Err(denial) => Err(Failure::Denied(denial)),
+        }
     }
 }
 
@@ -197,7 +219,10 @@ impl Origin {
         let Connection { target, port, .. } = &self.connection;
         let trust = &self.session.carrier.egress.trust;
         let tls = match trust.connect(target, pins, &self.offers, wire).await {
-            Ok(tls) => tls,
+            Ok((tls, key)) => {
+                flow.has_key(key);
+                tls
+            }
             Err(Untrusted::Certificate(why)) => {
                 flow.end("certificate");
                 let why = format!("the certificate of {target}:{port} is not to be trusted: {why}");

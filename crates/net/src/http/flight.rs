@@ -20,6 +20,8 @@ pub(crate) struct Flight {
     request: Request,
     was_asked: bool,
     pub(super) meter: Meter,
+    /// Keys of which the server must have one; any where empty.
+    pub(super) pins: Vec<String>,
     sent: Cell<u64>,
     received: Cell<u64>,
     code: Cell<Option<u16>>,
@@ -70,6 +72,7 @@ impl Flight {
             request,
             was_asked,
             meter: permit.meter(),
+            pins: permit.pins().to_vec(),
             sent: Cell::new(0),
             received: Cell::new(0),
             code: Cell::new(None),

@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderValue, Uri, Version,
     header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE},
     request, response,
-    uri::{Authority, PathAndQuery, Scheme},
+    uri::{Authority, Scheme},
 };
 use std::net::IpAddr;
 
@@ -37,8 +37,8 @@ impl Place {
     }
 }
 
-/// Makes a head ready for the server, which speaks `version`. `sent` is the path and query that were judged.
-pub(super) fn outgoing(head: &mut request::Parts, place: &Place, sent: PathAndQuery, version: Version) {
+/// Makes a head ready for the server, which speaks `version`.
+pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Version) {
     let is_websocket = framing::is_websocket(head);
     let is_last = framing::is_last(head);
     framing::strip(&mut head.headers);
@@ -46,7 +46,7 @@ pub(super) fn outgoing(head: &mut request::Parts, place: &Place, sent: PathAndQu
     head.headers.remove(EXPECT);
     head.headers.remove(HOST);
     let mut uri = http::uri::Parts::default();
-    uri.path_and_query = Some(sent);
+    uri.path_and_query = head.uri.path_and_query().cloned();
     if version == Version::HTTP_2 {
         uri.scheme = Some(place.scheme.clone());
         uri.authority = Some(place.authority.clone());
