@@ -36,6 +36,7 @@ mod net_publish;
 mod net_relay;
 mod net_rules;
 mod net_tls;
+mod opened;
 mod probe;
 mod run;
 mod secrets;
