@@ -746,7 +746,7 @@ bytes = '100'
 
 fn request(asked: &str) -> Crossing {
     let asked: crate::url::Asked = asked.parse().unwrap();
-    Crossing::Request(Box::new(asked.request.unwrap()))
+    Crossing::Request(Rc::new(asked.request.unwrap()))
 }
 
 fn requested(host: &str, method: &str, path: &str) -> Recorded {
