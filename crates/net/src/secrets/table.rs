@@ -161,6 +161,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         #[test]
         fn few_and_many_are_found_alike(
             texts in prop::collection::vec("[ab]{3,6}", 1..6),
@@ -176,6 +178,9 @@ mod tests {
             }
         }
 
+    }
+
+    proptest! {
         #[test]
         fn what_is_held_is_the_longest_beginning(texts in prop::collection::vec("[ab]{1,6}", 1..5), text in "[ab]{0,12}") {
             let needles = needles(&texts.iter().map(String::as_str).collect::<Vec<_>>());
