@@ -4,6 +4,7 @@ import asyncio
 import collections
 import ctypes
 import ipaddress
+import itertools
 import json
 import socket
 import struct
@@ -13,6 +14,8 @@ import places
 
 # Each entry is the text of a JSON object.
 queries, hits, packets = (collections.deque(maxlen=200_000) for _ in range(3))
+# Logs of servers from packages, by their names. Each line is one request: its host, a tab, its first line.
+files = {}
 
 
 def query(name, kind, transport, peer):
@@ -23,6 +26,15 @@ def hit(what, writer, **more):
     peer = writer.get_extra_info("peername") or ("gone", 0)
     own = writer.get_extra_info("sockname") or ("gone", 0)
     hits.append(json.dumps({"what": what, "peer": peer[0], "address": own[0], "port": own[1], **more}))
+
+
+def written():
+    """What the servers from packages wrote until now, as hits."""
+    for server, path in files.items():
+        for line in path.read_bytes().decode("latin-1").splitlines() if path.exists() else []:
+            host, tab, first = line.partition("\t")
+            if tab:
+                yield json.dumps({"what": "origin", "server": server, "host": host, "line": first})
 
 
 def sniff(link):
@@ -80,6 +92,7 @@ async def answer(reader, writer):
     url = urllib.parse.urlsplit(line[1])
     wanted = urllib.parse.parse_qs(url.query).get("with", [""])[0]
     kept = {"/dns": queries, "/hits": hits, "/packets": packets}[url.path]
+    kept = itertools.chain(kept, written()) if kept is hits else kept
     body = f"[{','.join(entry for entry in kept if wanted in entry)}]".encode()
     writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     await writer.drain()

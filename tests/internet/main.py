@@ -14,9 +14,12 @@ import sys
 
 import hostile
 import log
+import naive
 import names
+import origins
 import packaged
 import places
+import streams
 import web
 
 
@@ -43,7 +46,8 @@ async def main(folder, user, link):
     await web.certificates(folder)
     await asyncio.gather(packaged.repository(folder), packaged.ssh(folder, user), packaged.database(folder), packaged.tunnels(folder))
     log.sniff(link)
-    await asyncio.gather(log.serve(), names.serve(), web.Web(folder).serve(), hostile.serve())
+    await asyncio.gather(log.serve(), names.serve(), web.Web(folder).serve(), hostile.serve(), naive.serve(folder),
+                         streams.serve(folder), origins.serve(folder, user))
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -28,6 +28,13 @@ PLACES = {
     "pg": [places.DATABASE],
     "hostile": [places.HOSTILE],
     "proxy": [places.PROXY],
+    "nginx": [places.NGINX],
+    "haproxy": [places.HAPROXY],
+    "apache": [places.APACHE],
+    "node": [places.NODE],
+    "naive": [places.NAIVE],
+    "streams": [places.STREAMS],
+    "grpc": [places.GRPC],
     "slow": [places.WEB_V4],
     "late6": ["2600:9000:5::dead", places.WEB_V4],  # nobody is at the first
     "own": [places.HOST_V4],

@@ -11,7 +11,10 @@ import log
 import places
 
 SANS = ["DNS:test"] + [
-    f"DNS:{name}" for zone in ("web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile")
+    f"DNS:{name}" for zone in (
+        "web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile",
+        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc",
+    )
     for name in (f"{zone}.test", f"*.{zone}.test")
 ] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
 

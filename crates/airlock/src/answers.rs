@@ -213,7 +213,7 @@ mod tests {
             kind: "connect".into(),
             host: "api.example.com".into(),
             port: 443,
-            rule: String::new(),
+            ..Pending::default()
         }
     }
 

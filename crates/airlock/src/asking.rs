@@ -269,6 +269,7 @@ mod tests {
             host: "api.example.com".into(),
             port: 443,
             rule: "ask *".into(),
+            ..Pending::default()
         }
     }
 

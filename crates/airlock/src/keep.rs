@@ -94,9 +94,10 @@ fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Sta
         let what = what.to_owned();
         move |err: io::Error| Refusal { code: 125, what, why: Some(err.to_string()), fix: None }
     };
-    let first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
+    let mut first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
-    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed)?;
+    let values = std::mem::take(&mut first.begin.values);
+    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, &values)?;
     Ok((born, listener, first))
 }
 

@@ -5,6 +5,7 @@
 //! | [`args`] | what a person types |
 //! | [`spec`], [`environment`], [`mounts`], [`streams`] | what `run` means by it |
 //! | [`config`], [`policy`], [`registries`], [`answers`] | files: settings, rules, package clients, answers that stay |
+//! | [`secrets`] | what requests may carry and the program never sees |
 //! | [`commands`], [`ledger`] | one verb each |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
 //! | [`asking`], [`prompt`] | questions of the sandbox, meanwhile |
@@ -29,6 +30,7 @@ mod prompt;
 mod pump;
 mod registries;
 mod say;
+mod secrets;
 mod session;
 mod spec;
 mod streams;

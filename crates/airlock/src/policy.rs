@@ -26,7 +26,7 @@ use airlock_gate::{
     judge::Judge,
     policy::{BadPolicy, Reader, union},
 };
-use airlock_protocol::policy::{Policy, Ports, Rule, Verdict};
+use airlock_protocol::policy::{Policy, Ports, RegistryKind, Rule, Verdict};
 use std::path::{Path, PathBuf};
 
 /// Ranges that the registries of a company are in.
@@ -72,7 +72,8 @@ pub(crate) fn assemble(
     all.extend(read);
     let all = union(all);
     let rules = with_answers(all.rules, home)?;
-    let policy = Policy { rules, audit_only, bandwidth: all.bandwidth };
+    let mut policy = Policy { rules, audit_only, bandwidth: all.bandwidth, packages: all.packages };
+    gate_packages(&mut policy, flags, &files, host);
     Judge::compile(&policy).map_err(failure)?;
     Ok(policy)
 }
@@ -82,9 +83,24 @@ pub(crate) fn from_files(paths: &[PathBuf], host: &Host) -> Result<Policy, Failu
     let files = paths.iter().map(|path| rule_file(path, &host.directory)).collect::<Result<Vec<_>, _>>()?;
     let mut known = discovered(&NetworkArgs::default(), &files, host);
     let read = read_files(&files, &mut known)?;
-    let policy = union(read);
+    let mut policy = union(read);
+    gate_packages(&mut policy, &NetworkArgs::default(), &files, host);
     Judge::compile(&policy).map_err(failure)?;
     Ok(policy)
+}
+
+/// Whoever allows a registry by its group has its packages looked at.
+fn gate_packages(policy: &mut Policy, flags: &NetworkArgs, files: &[RuleFile], host: &Host) {
+    let is_typed = |name: &str| flags.allow.iter().chain(&flags.ask).any(|word| word == name);
+    let is_written = |name: &str| {
+        let quoted = [format!("\"{name}\""), format!("'{name}'")];
+        files.iter().any(|file| quoted.iter().any(|word| file.text.contains(word)))
+    };
+    let names = RegistryKind::ALL.map(RegistryKind::word);
+    let named = names.into_iter().filter(|name| is_typed(name) || is_written(name));
+    policy.packages.registries.extend(registries::places(host, named));
+    policy.packages.registries.sort();
+    policy.packages.registries.dedup();
 }
 
 /// The rules of words as after `--allow`, for a sandbox that runs.
@@ -363,6 +379,10 @@ mod tests {
         assert_eq!(policy.rules[0].ports, [Ports::one(4873)]);
         assert_eq!(policy.rules[1].ports, [Ports::one(80), Ports::one(443)]);
         assert_eq!(policy.rules[0].private, PRIVATE);
+        let urls: Vec<&str> =
+            policy.packages.registries.iter().map(|registry| registry.url.as_str()).collect();
+        assert_eq!(urls, ["http://npm.example.com:4873/", "https://acme.example.com/"]);
+        assert!(world.assemble(&flags(&["npm.example.com"], &[], &[]), None).unwrap().packages.is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::{
     config::{self, own::Own},
     environment::{environment, parse_file},
     failure::Failure,
+    secrets::{self, Settled},
 };
 use airlock_protocol::{
     Name,
@@ -29,6 +30,7 @@ pub(crate) struct Wall {
     pub(crate) own: Own,
     /// Variables of the files that the project's file names.
     pub(crate) env: Vec<EnvWord>,
+    pub(crate) secrets: Settled,
 }
 
 impl Host {
@@ -66,6 +68,9 @@ pub(crate) fn spec(
         (None, Some(path)) => path.clone(),
         (None, None) => PathBuf::from("/"),
     };
+    let mut env = environment(&host.variables, user, env_words(args, &wall.env)?);
+    secrets::refuse_values(&env, &wall.secrets)?;
+    env.extend(wall.secrets.env.clone());
     Ok(Spec {
         command: args.command.clone(),
         hostname: args.hostname.clone().unwrap_or_else(|| name.to_string()),
@@ -74,7 +79,7 @@ pub(crate) fn spec(
         workspace,
         mounts: args.mounts.clone(),
         tmpfs: args.tmpfs.clone(),
-        env: environment(&host.variables, user, env_words(args, &wall.env)?),
+        env,
         user: user.to_owned(),
         limits: limits(args),
         cap_add: args.cap_add.clone(),
@@ -85,8 +90,8 @@ pub(crate) fn spec(
         keep: args.keep || args.streams.detach,
         stdio,
         policy: wall.policy.clone(),
-        secrets: Vec::new(),
-        home_files: Vec::new(),
+        secrets: wall.secrets.secrets.clone(),
+        home_files: wall.secrets.home_files.clone(),
         publish: args.network.publish.clone(),
         egress: wall.own.egress.clone(),
         approvals: wall.own.approvals.clone(),

@@ -1,12 +1,13 @@
 //! Crossings that wait for a person.
 //!
-//! A request stands for one exact crossing (kind, host, port). Crossings that are the same share it while it waits. It is
+//! A request stands for one exact crossing (kind, host, port; of a request inside also method, path and query). Crossings that are the same share it while it waits. It is
 //! answered once: by a person, by time, or by the program, which gave up.
 
-use crate::{allowance::Allowance, events::Events};
+use crate::{allowance::Allowance, events::Events, ledger::shown};
 use airlock_protocol::{
     approval::{Given, Pending, Scope},
     event::Event,
+    policy,
 };
 use jiff::Timestamp;
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -31,6 +32,7 @@ pub(crate) struct Approvals {
 
 #[derive(Debug)]
 struct Request {
+    question: Question,
     pending: Pending,
     deadline: Instant,
     waiters: Vec<oneshot::Sender<Answered>>,
@@ -48,14 +50,20 @@ pub(crate) struct Answered {
 }
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Question<'a> {
-    /// `connect`, …
-    pub(crate) kind: &'a str,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// `connect`, `request`, …
+    pub(crate) kind: &'static str,
     /// The name or address.
-    pub(crate) host: &'a str,
+    pub(crate) host: String,
     /// The port.
     pub(crate) port: u16,
+    /// Of a request.
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) query: Option<String>,
+    /// What a rule that answers it asks of requests.
+    pub(crate) grant: policy::Request,
 }
 
 /// Too many wait already.
@@ -78,7 +86,7 @@ impl Approvals {
     }
 
     /// Joins the request for the same crossing; `None` if there is none.
-    pub(crate) fn join(&self, question: &Question<'_>) -> Option<Result<Waiting<'_>, Crowded>> {
+    pub(crate) fn join(&self, question: &Question) -> Option<Result<Waiting<'_>, Crowded>> {
         let mut waiting = self.waiting.borrow_mut();
         let request = waiting.iter_mut().find(|request| request.is_about(question) && request.is_live())?;
         if request.waiters.len() >= MOST_WAITERS {
@@ -93,7 +101,7 @@ impl Approvals {
     }
 
     /// Begins a request. `id` was never used before.
-    pub(crate) fn ask(&self, id: String, sandbox: &str, question: &Question<'_>, rule: &str) -> Waiting<'_> {
+    pub(crate) fn ask(&self, id: String, sandbox: &str, question: &Question, rule: &str) -> Waiting<'_> {
         let now = Timestamp::now();
         let until = now.checked_add(self.timeout).unwrap_or(Timestamp::MAX);
         let pending = Pending {
@@ -102,12 +110,17 @@ impl Approvals {
             since: format!("{now:.6}"),
             until: format!("{until:.6}"),
             kind: question.kind.to_owned(),
-            host: question.host.to_owned(),
+            host: question.host.clone(),
             port: question.port,
+            method: question.method.as_deref().map(shown),
+            path: question.path.as_deref().map(shown),
+            query: question.query.as_deref().map(shown),
+            grant: question.grant.clone(),
             rule: rule.to_owned(),
         };
         self.events.tell(|| Event::Asked(pending.clone()));
-        let mut request = Request { pending, deadline: Instant::now() + self.timeout, waiters: Vec::new() };
+        let (question, deadline) = (question.clone(), Instant::now() + self.timeout);
+        let mut request = Request { question, pending, deadline, waiters: Vec::new() };
         let waiting = request.add_waiter(self);
         self.waiting.borrow_mut().push(request);
         waiting
@@ -160,9 +173,8 @@ impl Approvals {
 }
 
 impl Request {
-    fn is_about(&self, question: &Question<'_>) -> bool {
-        let Pending { kind, host, port, .. } = &self.pending;
-        *question == Question { kind, host, port: *port }
+    fn is_about(&self, question: &Question) -> bool {
+        self.question == *question
     }
 
     /// Time decides, not whether somebody has noticed yet that it is over.

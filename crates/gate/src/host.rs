@@ -105,7 +105,7 @@ impl HostName {
     }
 
     /// The names it lies under, the longest first: `b.example.com` and `example.com` and `com` for `a.b.example.com`.
-    pub fn parents(&self) -> impl Iterator<Item = &str> {
+    pub fn parents(&self) -> impl Iterator<Item = &str> + Clone {
         self.0.match_indices('.').filter_map(|(dot, _)| self.0.get(dot + 1..))
     }
 

@@ -11,6 +11,8 @@
 //! | [`request`] | a request inside a connection |
 //! | [`judge`] | what the rules say about a connection, and about a request |
 //! | [`meter`] | what a rule still allows |
+//! | [`providers`] | what is known of the secrets of well-known services |
+//! | [`secrets`] | what a sandbox may use and never sees, and where it may go |
 //! | [`ledger`] | what was decided: written, read, verified |
 //! | `approvals` | crossings that wait for a person |
 //! | [`gate`] | the only place that decides: judges, asks, records |
@@ -21,6 +23,7 @@
 pub mod address;
 mod allowance;
 mod approvals;
+mod conditions;
 mod events;
 pub mod gate;
 pub mod glob;
@@ -32,8 +35,10 @@ pub mod meter;
 pub mod pattern;
 pub mod permit;
 pub mod policy;
+pub mod providers;
 mod refusals;
 pub mod request;
+pub mod secrets;
 
 pub use gate::{Crossing, Finished, Gate, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

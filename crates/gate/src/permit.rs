@@ -1,8 +1,8 @@
 //! What the gate answers: a permit or a denial.
 
 use crate::{address::Cidr, host::Target, meter::Meter};
-use airlock_protocol::policy::Tls;
-use std::fmt;
+use airlock_protocol::policy::{Body, Tls};
+use std::{fmt, sync::Arc};
 
 /// Proof that a crossing was permitted and recorded. Only the gate makes one; it cannot be copied, and whoever acts on it
 /// uses it up.
@@ -24,6 +24,7 @@ pub struct Permit {
     pub(crate) tls: Tls,
     pub(crate) private: Vec<Cidr>,
     pub(crate) pins: Vec<String>,
+    pub(crate) body: Option<Body>,
     pub(crate) meter: Meter,
 }
 
@@ -48,9 +49,18 @@ pub struct Trace {
     pub(crate) flow: u64,
     pub(crate) target: Target,
     pub(crate) port: u16,
+    /// Of a request.
+    pub(crate) call: Option<Arc<Call>>,
     pub(crate) rule: Option<String>,
     /// Whether it shares its record with others (see `gate::busy`).
     pub(crate) is_counted: bool,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) path: String,
 }
 
 /// A crossing that may not happen.
@@ -141,6 +151,11 @@ impl Permit {
         &self.pins
     }
 
+    /// How much of bodies the rule shows to scripts.
+    pub fn body(&self) -> Option<Body> {
+        self.body
+    }
+
     /// What the rule still allows.
     pub fn meter(&self) -> Meter {
         self.meter.clone()
@@ -210,6 +225,19 @@ impl Reason {
             Reason::Ledger => "ledger",
             Reason::Several => "several",
         }
+    }
+
+    /// Whether it is no matter of rules, so that `--audit-only` does not excuse it.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(
+            self,
+            Reason::Address
+                | Reason::Certificate
+                | Reason::Ambiguous
+                | Reason::Host
+                | Reason::Secret
+                | Reason::Ledger
+        )
     }
 
     fn sentence(self) -> &'static str {

@@ -6,7 +6,9 @@
 //! | [`resolver`], [`dns`], [`names`] | the sandbox's name server, its messages, the addresses that stand for names |
 //! | [`accept`] | one connection of the sandbox: where to, whether, dialled, relayed |
 //! | [`sniff`], `greeting` | the first bytes of TLS, and what they must say |
+//! | `packages` | which versions of packages come in |
 //! | [`egress`] | the only dialler |
+//! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`relay`] | bytes between two ends |
 //! | [`flows`] | what lives, and what rules no longer allow |
 //! | [`publish`] | ports of the host that lead inside |
@@ -18,9 +20,12 @@ pub mod flows;
 mod greeting;
 mod http;
 pub mod names;
+mod packages;
 pub mod publish;
 pub mod relay;
 pub mod resolver;
+mod secrets;
 pub mod sniff;
+pub mod tls;
 pub mod wall;
 pub mod webhook;

@@ -321,6 +321,7 @@ mod tests {
             host: "api.example.com".into(),
             port: 443,
             rule: "ask api.example.com".into(),
+            ..Pending::default()
         }
     }
 

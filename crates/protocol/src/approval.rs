@@ -1,9 +1,10 @@
 //! Crossings that wait for a person.
 
+use crate::policy::Request;
 use serde::{Deserialize, Serialize};
 
 /// One crossing that waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// Stable while it waits and never used again: `<sandbox id>-<n>` shortened by people as ids are.
     pub id: String,
@@ -13,12 +14,24 @@ pub struct Pending {
     pub since: String,
     /// When it is refused unanswered (RFC 3339, UTC).
     pub until: String,
-    /// What wants to cross: `connect`, `publish`.
+    /// What wants to cross: `connect`, `request`.
     pub kind: String,
     /// The name or address.
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Of a request: its method.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Its path, decoded, without what a terminal would obey.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Its query, decoded likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// What a rule that answers it for longer asks of requests: exactly this one, whatever its query.
+    #[serde(default, skip_serializing_if = "Request::is_any")]
+    pub grant: Request,
     /// The rule that asks, in words (`ask *.example.com (airlock.toml:12)`).
     pub rule: String,
 }
@@ -51,7 +64,7 @@ pub enum Given {
 pub enum Scope {
     /// For this crossing.
     Once,
-    /// For this host and port, as long as the sandbox lives.
+    /// For this host and port (and this method and path), as long as the sandbox lives.
     Sandbox,
     /// As `Sandbox`; the client also writes the rule into the policy file.
     Always,

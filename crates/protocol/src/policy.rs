@@ -19,6 +19,53 @@ pub struct Policy {
     /// Bytes a second that all flows together may move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<u64>,
+    /// Which packages may be fetched from registries.
+    #[serde(default, skip_serializing_if = "Packages::is_none")]
+    pub packages: Packages,
+}
+
+/// Which packages may be fetched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Packages {
+    /// Where packages are fetched; nothing is looked at anywhere else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registries: Vec<Registry>,
+    /// For how many seconds a version must have been public; two days where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_age: Option<u64>,
+    /// However young: `name`, `name@version`, each also with the kind before it (`npm:name`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// However old, and whatever `allow` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+}
+
+/// A place that packages come from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Registry {
+    /// Which clients it serves.
+    pub kind: RegistryKind,
+    /// Its index, as `http://` or `https://`.
+    pub url: String,
+}
+
+/// Which clients a registry serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RegistryKind {
+    /// npm, yarn, pnpm.
+    Npm,
+    /// pip, uv.
+    Pypi,
+    /// cargo.
+    Crates,
+    /// go.
+    Go,
+    /// Maven, Gradle.
+    Maven,
 }
 
 /// One rule.
@@ -46,9 +93,34 @@ pub struct Rule {
     /// The server's certificate has one of these keys (`sha256/<base64>` of its public key).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
+    /// Bodies that scripts see; none where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Body>,
     /// Where a person finds it.
     #[serde(default)]
     pub origin: Origin,
+}
+
+/// How much of a body scripts see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Body {
+    /// The most bytes.
+    pub most: u32,
+    /// What happens to a body that cannot be shown: longer, a stream (SSE, WebSocket), or no text.
+    #[serde(default)]
+    pub over: Over,
+}
+
+/// What happens to a body that cannot be shown to a script.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Over {
+    /// It is denied.
+    #[default]
+    Deny,
+    /// It passes unseen; the script sees the head.
+    Pass,
 }
 
 /// What must be true of a request. What is empty is not looked at.
@@ -171,7 +243,32 @@ impl Rule {
             request: Request::default(),
             bounds: Bounds::default(),
             pins: Vec::new(),
+            body: None,
             origin,
+        }
+    }
+}
+
+impl Packages {
+    /// Whether every package may be fetched.
+    pub fn is_none(&self) -> bool {
+        *self == Packages::default()
+    }
+}
+
+impl RegistryKind {
+    /// All of them.
+    pub const ALL: [RegistryKind; 5] =
+        [RegistryKind::Npm, RegistryKind::Pypi, RegistryKind::Crates, RegistryKind::Go, RegistryKind::Maven];
+
+    /// The name of its group of hosts.
+    pub fn word(self) -> &'static str {
+        match self {
+            RegistryKind::Npm => "npm",
+            RegistryKind::Pypi => "pypi",
+            RegistryKind::Crates => "crates",
+            RegistryKind::Go => "go",
+            RegistryKind::Maven => "maven",
         }
     }
 }

@@ -40,6 +40,25 @@ pub enum From {
     Command(String),
     /// The host's secret service, `SERVICE/ACCOUNT`.
     Keychain(String),
+    /// The settings of a package client of the host.
+    Client {
+        /// Which: `npm`, `pypi`, `crates`.
+        group: String,
+        /// Where in them.
+        key: String,
+    },
+}
+
+impl fmt::Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            From::Env(name) => write!(f, "env:{name}"),
+            From::File(path) => write!(f, "file:{}", path.display()),
+            From::Command(command) => write!(f, "command:{command}"),
+            From::Keychain(place) => write!(f, "keychain:{place}"),
+            From::Client { group, key } => write!(f, "{group}:{key}"),
+        }
+    }
 }
 
 /// A place in a request.
@@ -78,6 +97,18 @@ pub enum Use {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         client_secret: Option<String>,
     },
+}
+
+impl Place {
+    /// As a person writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Place::Header => "header",
+            Place::Basic => "basic",
+            Place::Query => "query",
+            Place::Body => "body",
+        }
+    }
 }
 
 impl Use {

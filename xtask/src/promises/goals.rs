@@ -4,6 +4,7 @@ use super::{
     contender::Figure,
     exec::NSENTER,
     many::CROWDS,
+    opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
     start::{BWRAP, BWRAP_USER, DOCKER},
     way::{DIRECT, HELD, PASTA, POURED},
@@ -36,7 +37,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 17] = [
+const GOALS: [Goal; 27] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -54,6 +55,16 @@ const GOALS: [Goal; 17] = [
     goal(HELD, As::Root, None, Border::AtMost(40.0)),
     goal(POURED, As::Root, None, Border::AtMost(40.0)),
     goal("gate", As::Root, None, Border::AtMost(5.0)),
+    goal(opened::REQUESTS, As::Root, Some(HAPROXY), Border::AtLeast(1.0)),
+    goal(opened::REQUESTS, As::Root, Some(SQUID), Border::AtLeast(2.5)),
+    goal(opened::REQUESTS, As::Root, Some(MITMPROXY), Border::AtLeast(20.0)),
+    goal(opened::STREAM, As::Root, Some(HAPROXY), Border::AtLeast(1.0)),
+    goal(opened::STREAM, As::Root, Some(SQUID), Border::AtLeast(2.5)),
+    goal(opened::KEPT, As::Root, Some(DIRECT), Border::AtMost(2.5)),
+    goal(opened::NEW, As::Root, Some(DIRECT), Border::AtMost(1.3)),
+    goal(opened::SCRUBBED, As::Root, Some(opened::PLAIN), Border::AtLeast(0.85)),
+    goal(opened::IDLE, As::Root, None, Border::AtMost(60.0)),
+    goal(opened::POURED, As::Root, None, Border::AtMost(60.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.

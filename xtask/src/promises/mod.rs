@@ -2,7 +2,7 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
@@ -12,6 +12,7 @@ mod goals;
 mod idle;
 mod many;
 mod oci;
+mod opened;
 mod ours;
 mod report;
 mod start;
@@ -26,13 +27,16 @@ use ours::{As, Ours, Person};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 8] = [
+const PEERS: [Package; 11] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
     Package { name: "docker.io", program: "dockerd", reason: "peer" },
     Package { name: "passt", program: "pasta", reason: "peer" },
     Package { name: "nginx-light", program: "nginx", reason: "a web server behind the wall" },
+    Package { name: "haproxy", program: "haproxy", reason: "peer" },
+    Package { name: "squid-openssl", program: "squid", reason: "peer" },
+    Package { name: "nftables", program: "nft", reason: "leads connections to the peers" },
     Package { name: "wrk", program: "wrk", reason: "times requests" },
     Package {
         name: "busybox-static",
@@ -67,13 +71,14 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 6] = [
+const MEASURES: [(&str, Measure); 7] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
     ("many", many::measure),
     ("way", way::measure),
     ("gate", gate::measure),
+    ("opened", opened::measure),
 ];
 
 /// Takes the number of rounds, gives one figure per contender.
@@ -120,7 +125,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
-        bail!("there is no measurement {only}; there are start, exec, idle, many, way, gate");
+        bail!("there is no measurement {only}; there are start, exec, idle, many, way, gate, opened");
     }
     if options.rounds == 0 {
         bail!("--rounds wants at least 1");

@@ -136,6 +136,13 @@ impl Ours {
         command
     }
 
+    /// Its settings.
+    pub(crate) fn configure(&self, text: &str) -> Result<()> {
+        let file = self.state.join("config.toml");
+        fs::write(&file, text).with_context(|| format!("could not write {}", file.display()))?;
+        self.person.own(&file)
+    }
+
     /// The directory its sandboxes see.
     pub(crate) fn workspace(&self) -> &Path {
         &self.person.workspace

@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 20] = [
+const PACKAGES: [Package; 26] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -47,11 +47,19 @@ const PACKAGES: [Package; 20] = [
     Package { name: "postgresql-client", program: "psql", reason: "a client of PostgreSQL" },
     Package { name: "postgresql", program: "pg_createcluster", reason: "a server of PostgreSQL" },
     Package { name: "dns2tcp", program: "dns2tcpc", reason: "a tunnel through DNS, to be stopped" },
+    Package { name: "nginx-light", program: "nginx", reason: "a server of HTTP" },
+    Package { name: "haproxy", program: "haproxy", reason: "a server of HTTP" },
+    Package { name: "apache2", program: "apache2", reason: "a server of HTTP" },
+    Package { name: "nghttp2-server", program: "nghttpd", reason: "a server of HTTP/2" },
+    Package { name: "python3-h2", program: H2, reason: "a server of HTTP/2 that checks nothing" },
+    Package { name: "python3-grpcio", program: GRPC, reason: "a server of gRPC" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
-/// A package of Python without a program.
+/// Packages of Python without a program.
 const REQUESTS: &str = "/usr/lib/python3/dist-packages/requests";
+const H2: &str = "/usr/lib/python3/dist-packages/h2";
+const GRPC: &str = "/usr/lib/python3/dist-packages/grpc";
 
 /// What every run of tests stands on, readable by all users.
 struct Ground {
@@ -108,6 +116,7 @@ fn internet(scratch: &Scratch) -> Result<Option<Internet>> {
 
 /// `cargo xtask internet COMMAND…`: runs a command where the tests run, for whoever writes one.
 pub(crate) fn run_inside(args: Vec<String>) -> Result<()> {
+    system::install(&PACKAGES)?;
     let scratch = Scratch::new("internet")?;
     let internet = internet(&scratch)?.context("only root can make a virtual internet")?;
     let (program, args) = args.split_first().context("name the command to run")?;

@@ -1,10 +1,12 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
 mod run;
+mod secret;
 pub(crate) mod values;
 mod wall;
 
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
+pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
     GroupsArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb, SetPolicyArgs,
@@ -85,6 +87,8 @@ pub(crate) enum Verb {
     Deny(ChangeArgs),
     /// Show, check, explain, compare and set rules
     Policy(PolicyArgs),
+    /// List a sandbox's secrets, and give them other values
+    Secret(SecretArgs),
     /// Print what was decided at a sandbox's wall
     Ledger(LedgerArgs),
     /// List connections that wait for a person

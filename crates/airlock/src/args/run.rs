@@ -1,6 +1,7 @@
 //! The flags of `run` and `exec`.
 
 use super::values::{self, EnvWord};
+use crate::secrets::table;
 use airlock_protocol::{
     Name,
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
@@ -24,8 +25,12 @@ Examples:
   airlock run -- npm test
   airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
   airlock run --allow npm --allow api.example.com --ask '*.example.org' -- ./agent
+  airlock run --secret ANTHROPIC_API_KEY --secret TOKEN@api.example.com -- ./agent
   airlock run -d --name db --restart on-failure:5 --tmpfs /data -- ./database
   producer | airlock run -q -- filter > result
+
+A secret's value is taken from the variable of its name, or from where [secrets.NAME] in config.toml says.
+Inside, the variable holds a placeholder; the wall puts the value in its place in requests to the secret's hosts.
 
 Rules are tried in this order, and the first that matches decides: --deny, --ask, --allow, the project's
 airlock.toml, each --policy. What no rule matches is denied.";
@@ -138,6 +143,9 @@ pub(crate) struct NetworkArgs {
     /// Rules from a file, TOML or Markdown with front matter; repeatable
     #[arg(long, value_name = "FILE", help_heading = "Network")]
     pub(crate) policy: Vec<PathBuf>,
+    /// Let requests carry a secret that the program never sees, to its hosts only; repeatable
+    #[arg(long, value_name = "NAME[@HOST,HOST]", value_parser = table::word, help_heading = "Network")]
+    pub(crate) secret: Vec<table::Word>,
     /// Deny nothing; record in the ledger what would have been denied
     #[arg(long, help_heading = "Network")]
     pub(crate) audit_only: bool,

@@ -11,11 +11,13 @@ const TAKERS: [&str; 14] = [
     "deny", "ledger",
 ];
 /// Verbs of verbs that do.
-const NESTED: [(&str, &str); 6] = [
+const NESTED: [(&str, &str); 8] = [
     ("policy", "show"),
     ("policy", "set"),
     ("policy", "explain"),
     ("policy", "diff"),
+    ("secret", "ls"),
+    ("secret", "set"),
     ("ledger", "verify"),
     ("ledger", "export"),
 ];

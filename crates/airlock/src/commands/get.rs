@@ -56,6 +56,9 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
         line("mount", &format!("{} at {} ({mode})", mount.source.display(), mount.target.display()));
     }
     line("network", &network(&spec.policy));
+    for secret in &spec.secrets {
+        line("secret", &format!("{} for {} (from {})", secret.name, secret.hosts.join(", "), secret.from));
+    }
     // While it runs, the ports that it really has: a free one may have been asked for.
     let published = if state.status.is_live() { &state.published } else { &spec.publish };
     for Publish { address, port, inside } in published {
@@ -168,6 +171,7 @@ mod tests {
                 {"verdict": "ask", "hosts": ["*"], "ports": [{"first": 443, "last": 443}]},
             ]},
             "publish": [{"address": "127.0.0.1", "port": 0, "inside": 80}],
+            "secrets": [{"name": "T", "from": {"env": "T"}, "placeholder": "ghp_x", "hosts": ["api.example.com"], "places": ["header"]}],
             "stdio": {"stdin": "null", "stdout": "captured", "stderr": "captured"},
         }))
         .unwrap();
@@ -183,6 +187,7 @@ directory   /srv
 user        0
 hostname    web
 network     2 rules (1 allow, 1 ask)
+secret      T for api.example.com (from env:T)
 published   127.0.0.1:8080 leads to port 80 inside
 limit       memory 2G, asked for, by control groups (v1)
 limit       CPUs 1.5, asked for, by control groups (v2)

@@ -4,8 +4,9 @@ use super::each;
 use crate::{
     args::{KillArgs, StopArgs},
     failure::{Failure, Outcome},
-    home, keeper,
+    home, keeper, secrets,
     session::{Ended, Session, no_signals},
+    spec::Host,
     streams,
 };
 use airlock_doors::control::client::Client;
@@ -82,6 +83,11 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     if spec.stdio.streams().iter().any(|stream| matches!(stream, Stream::Passed | Stream::Terminal)) {
         spec.stdio = streams::detached();
     }
+    // Before anything changes: a secret that is gone leaves the sandbox as it was.
+    let values = match spec.secrets.is_empty() {
+        true => Values::default(),
+        false => secrets::values_anew(&spec.secrets, &Host::current()?)?,
+    };
     spec.keep = true;
     sandbox.write_spec(&spec)?;
     let before = sandbox.state()?;
@@ -89,7 +95,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     state.status = Status::Creating;
     sandbox.write_state(&state)?;
     let mut client = keeper::start(sandbox, &spec.limits, lock)?;
-    client.begin(&Begin { owner: Owner::Detached, values: Values::default() }, &[])?;
+    client.begin(&Begin { owner: Owner::Detached, values }, &[])?;
     match Session::new(client, no_signals()?, None).wait_for_start() {
         Ok(()) => Ok(()),
         Err(Ended::Refused(refusal)) => Err(refusal.into()),

@@ -15,6 +15,7 @@ mod logs;
 mod policy;
 mod remove;
 mod run;
+mod secret;
 mod trust;
 mod wait;
 
@@ -52,6 +53,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),
+        Verb::Secret(args) => secret::perform(&args),
         Verb::Ledger(args) => ledger::ledger(&args),
         Verb::Approvals(args) => approvals::approvals(&args),
         Verb::Approve(args) => approvals::approve(&args),

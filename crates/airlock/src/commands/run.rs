@@ -9,6 +9,7 @@ use crate::{
     failure::{Failure, Outcome},
     home, keeper, ledger, mounts, policy,
     say::{Voice, say},
+    secrets,
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
     spec::{self, Host, Wall, spec},
     streams::{self, Kind, Ours},
@@ -46,7 +47,8 @@ pub(super) fn to_its_end(args: &mut RunArgs) -> Result<(SandboxId, u8), Failure>
     let store = home::store()?;
     let wall = settle(args, &host, store.home())?;
     let (sandbox, lock, spec) = create(&store, args, &wall, stdio, &host)?;
-    let code = start(args, &ours, &sandbox, lock, &spec)?;
+    let made = Made { sandbox: &sandbox, lock, spec: &spec, values: wall.secrets.values };
+    let code = start(args, &ours, made)?;
     Ok((sandbox.id().clone(), code))
 }
 
@@ -67,11 +69,21 @@ fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure>
         }
         project.settings.clone().under(args);
     }
-    let policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
-    Ok(Wall { policy, own, env })
+    let mut policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
+    let secrets = secrets::settle(args, project.as_ref(), &own, host, &mut policy)?;
+    Ok(Wall { policy, own, env, secrets })
 }
 
-fn start(args: &RunArgs, ours: &Ours, sandbox: &Sandbox, lock: Lock, spec: &Spec) -> Outcome {
+/// A sandbox that was made and has no keeper yet.
+struct Made<'a> {
+    sandbox: &'a Sandbox,
+    lock: Lock,
+    spec: &'a Spec,
+    values: Values,
+}
+
+fn start(args: &RunArgs, ours: &Ours, made: Made<'_>) -> Outcome {
+    let Made { sandbox, lock, spec, values } = made;
     let keyboard = if args.streams.detach { Keyboard::None } else { keyboard(args, ours, &spec.stdio)? };
     let asking = if args.streams.detach { None } else { asking(args, &keyboard, sandbox, spec) };
     let signals = if args.streams.detach { no_signals()? } else { collect_signals()? };
@@ -80,7 +92,7 @@ fn start(args: &RunArgs, ours: &Ours, sandbox: &Sandbox, lock: Lock, spec: &Spec
         Err(failure) => return Err(given_up(sandbox, failure)),
     };
     let owner = if args.streams.detach { Owner::Detached } else { Owner::Foreground };
-    client.begin(&Begin { owner, values: Values::default() }, &ours.passed(&spec.stdio))?;
+    client.begin(&Begin { owner, values }, &ours.passed(&spec.stdio))?;
     let screen = screen(ours, &spec.stdio);
     let mut session = Session::new(client, signals, screen);
     if args.streams.detach {

@@ -12,10 +12,17 @@
 //!
 //! [ledger]
 //! durable = true
+//!
+//! [secrets.GITHUB_TOKEN]
+//! from = "command:gh auth token"
 //! ```
 
 use super::reader::{Source, Value};
-use crate::{args::values, failure::Failure};
+use crate::{
+    args::values,
+    failure::Failure,
+    secrets::table::{self, Table, Whose},
+};
 use airlock_protocol::spec::{Approvals, Egress, Ledger};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -28,6 +35,8 @@ pub(crate) struct Own {
     pub(crate) egress: Egress,
     pub(crate) approvals: Approvals,
     pub(crate) ledger: Ledger,
+    /// What secrets are on this host; a sandbox gets those that it names.
+    pub(crate) secrets: Vec<Table>,
 }
 
 /// The tables there are, and their keys.
@@ -42,8 +51,13 @@ pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Own, Failure> {
     let mut own = Own::default();
     let top = source.parse()?;
     for section in source.entries(&top) {
+        if section.key() == "secrets" {
+            own.secrets = table::tables(&section, Whose::Own)?;
+            continue;
+        }
         let Some((_, known)) = KEYS.iter().find(|(name, _)| *name == section.key()) else {
-            return Err(section.unknown(&KEYS.map(|(name, _)| name)));
+            let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).chain(["secrets"]).collect();
+            return Err(section.unknown(&known));
         };
         for value in section.entries(section.table()?) {
             if !known.contains(&value.key()) {
@@ -134,6 +148,7 @@ webhook = \"https://hooks.example/airlock\"
 webhook_key = \"/run/key\"
 [ledger]
 durable = true
+[secrets.T]
 ";
         let expected = Own {
             egress: Egress {
@@ -149,6 +164,7 @@ durable = true
                 webhook_key: Some("/run/key".into()),
             },
             ledger: Ledger { durable: true },
+            secrets: vec![Table { name: "T".into(), ..Table::default() }],
         };
         assert_eq!(parsed(text).unwrap(), expected);
     }

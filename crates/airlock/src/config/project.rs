@@ -15,6 +15,7 @@ use super::reader::{Source, Value};
 use crate::{
     args::{Network, RunArgs, WorkspaceMode, values, values::EnvWord},
     failure::Failure,
+    secrets::table::{self, Table, Whose},
 };
 use airlock_protocol::{
     Name,
@@ -27,10 +28,10 @@ use std::{
 };
 
 /// Keys that are `gate`'s.
-const RULES: [&str; 2] = ["rule", "groups"];
+const RULES: [&str; 3] = ["rule", "groups", "packages"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 29] = [
+pub(crate) const KEYS: [&str; 30] = [
     "image",
     "name",
     "hostname",
@@ -60,6 +61,7 @@ pub(crate) const KEYS: [&str; 29] = [
     "audit_only",
     "publish",
     "network",
+    "secret",
 ];
 
 /// A text, and the byte of the file at which it stands.
@@ -100,6 +102,10 @@ pub(crate) struct Settings {
     pub(crate) audit_only: bool,
     pub(crate) publish: Vec<Publish>,
     pub(crate) network: Option<Network>,
+    /// Secrets by name, as after `--secret`.
+    pub(crate) secret: Vec<table::Word>,
+    /// `[secrets.NAME]`.
+    pub(crate) secrets: Vec<Table>,
 }
 
 /// Reads the text of the file; relative paths in it are meant from `folder`.
@@ -111,7 +117,8 @@ pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Settings, Failu
             continue;
         }
         if value.key() == "secrets" {
-            return Err(value.wrong("secrets are not in this version").fix("remove the table"));
+            settings.secrets = table::tables(&value, Whose::Project)?;
+            continue;
         }
         if !KEYS.contains(&value.key()) {
             return Err(value.unknown(&KEYS));
@@ -162,6 +169,7 @@ impl Settings {
             "audit_only" => self.audit_only = value.flag()?,
             "publish" => self.publish = value.each(values::publish)?,
             "network" => self.network = Some(value.parsed(values::network)?),
+            "secret" => self.secret = value.each(table::word)?,
             _ => {}
         }
         Ok(())

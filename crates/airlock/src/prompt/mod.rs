@@ -117,6 +117,7 @@ mod tests {
             host: host.into(),
             port: 443,
             rule: "ask *.example.com (airlock.toml:12)".into(),
+            ..Pending::default()
         }
     }
 

@@ -151,6 +151,7 @@ mod tests {
             host: host.into(),
             port: 8443,
             rule: "ask *.example.com (airlock.toml:12)".into(),
+            ..Pending::default()
         }
     }
 

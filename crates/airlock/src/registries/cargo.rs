@@ -1,6 +1,6 @@
 //! cargo: `[source.*] registry`, `[registries.*] index`, `CARGO_REGISTRIES_*_INDEX`.
 
-use super::{Settings, Told};
+use super::{Settings, Told, tokens::Found};
 use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
@@ -11,9 +11,43 @@ pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
     variables.chain(files).collect()
 }
 
+/// `[registries.NAME] token` of the credentials, and `CARGO_REGISTRIES_NAME_TOKEN`, with the index of the same name.
+pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
+    let read =
+        |name: &str| home(settings).and_then(|home| (settings.read)(&home.join(name))).unwrap_or_default();
+    let of_files =
+        |names: [&str; 2], key: &str| names.iter().flat_map(|name| registries(&read(name), key)).collect();
+    let indexes: Vec<(String, String)> = of_files(["config.toml", "config"], "index");
+    let tokens: Vec<(String, String)> = of_files(["credentials.toml", "credentials"], "token");
+    let one = |(name, url): &(String, String)| {
+        let variable = format!("CARGO_REGISTRIES_{}_TOKEN", name.to_uppercase().replace('-', "_"));
+        let told = settings.variable(&variable).map(str::to_owned);
+        let value =
+            told.or_else(|| tokens.iter().find(|(own, _)| own == name).map(|(_, token)| token.clone()))?;
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let section = name.clone();
+        let render = Box::new(move |here: &str| format!("[registries.{section}]\ntoken = \"{here}\"\n"));
+        let (key, url) = (name.clone(), url.clone());
+        is_plain.then_some(Found { key, url, value, path: ".cargo/credentials.toml", render })
+    };
+    indexes.iter().filter_map(one).collect()
+}
+
+/// Each registry that has this key, with its value.
+fn registries(text: &str, key: &str) -> Vec<(String, String)> {
+    let Ok(top) = DeTable::parse(text) else { return Vec::new() };
+    let entries = top.get_ref().get("registries").and_then(|entries| entries.get_ref().as_table());
+    let entries = entries.into_iter().flat_map(|entries| entries.iter());
+    let value = |entry: &DeValue<'_>| Some(entry.get(key)?.get_ref().as_str()?.to_owned());
+    entries.filter_map(|(name, entry)| Some((name.get_ref().to_string(), value(entry.get_ref())?))).collect()
+}
+
+fn home(settings: &Settings<'_>) -> Option<PathBuf> {
+    settings.variable("CARGO_HOME").map(PathBuf::from).or_else(|| settings.home(".cargo"))
+}
+
 fn files(settings: &Settings<'_>) -> Vec<PathBuf> {
-    let home = settings.variable("CARGO_HOME").map(PathBuf::from).or_else(|| settings.home(".cargo"));
-    home.into_iter().flat_map(|home| [home.join("config.toml"), home.join("config")]).collect()
+    home(settings).into_iter().flat_map(|home| [home.join("config.toml"), home.join("config")]).collect()
 }
 
 fn urls(text: &str) -> Vec<String> {

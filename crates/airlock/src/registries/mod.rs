@@ -10,6 +10,8 @@
 //! | `go` | go | `GOPROXY`, `GOSUMDB`, `go/env` of the user, `go.env` of the tool chain |
 //! | `maven` | Maven | `settings.xml` of the user and of the host |
 //!
+//! What clients log in with there is found too ([`tokens`]), and never enters.
+//!
 //! Settings inside a project (`.npmrc`, `.cargo/config.toml`) are never read, nor is any file that lies in the workspace:
 //! the sandboxed program could write them.
 
@@ -20,12 +22,17 @@ mod ini;
 mod maven;
 mod npm;
 mod pip;
+mod tokens;
+
+pub(crate) use tokens::{Token, token, tokens};
 
 use crate::spec::Host;
 use airlock_gate::{
     groups::{Discovered, Group, REGISTRIES},
     host::{Destination, Target},
+    policy::registry_url,
 };
+use airlock_protocol::policy::{Registry, RegistryKind};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -70,6 +77,22 @@ pub(crate) fn discover<'t>(host: &Host, texts: impl IntoIterator<Item = &'t str>
         found.insert(Group { name: (*name).to_owned(), about, hosts: hosts(&told) });
     }
     found
+}
+
+/// Where the package clients of these groups fetch packages.
+pub(crate) fn places<'n>(host: &Host, groups: impl IntoIterator<Item = &'n str>) -> Vec<Registry> {
+    let read = |path: &Path| believed(path, &host.directory);
+    let settings = Settings { variables: &host.variables, read: &read, list: &files_in };
+    let mut places = Vec::new();
+    for name in groups {
+        let Some(kind) = RegistryKind::ALL.into_iter().find(|kind| kind.word() == name) else { continue };
+        let urls = told(name, &settings).into_iter().flat_map(|told| told.urls);
+        let urls = urls.filter(|url| destination(url).is_some()).take(MOST_HOSTS);
+        places.extend(urls.filter_map(|url| Some(Registry { kind, url: registry_url(&url)? })));
+    }
+    places.sort();
+    places.dedup();
+    places
 }
 
 /// Every group that a client of this host tells of.

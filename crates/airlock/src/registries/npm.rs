@@ -1,6 +1,7 @@
 //! npm: `registry`, also of single scopes (`@acme:registry`).
 
-use super::{Settings, Told, ini};
+use super::{Settings, Told, ini, tokens::Found};
+use data_encoding::BASE64;
 use std::path::PathBuf;
 
 pub(super) fn told(settings: &Settings<'_>) -> Vec<Told> {
@@ -27,6 +28,44 @@ fn urls(text: &str, settings: &Settings<'_>) -> Vec<String> {
     let is_registry = |key: &str| key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
     let pairs = ini::pairs(text).into_iter().filter(|(key, _)| is_registry(key));
     pairs.map(|(_, value)| expanded(&value, settings)).collect()
+}
+
+/// `//HOST/PATH/:_authToken`, and `_password` (in base64) with its user name.
+pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    for path in files(settings) {
+        for (key, value) in ini::pairs(&(settings.read)(&path).unwrap_or_default()) {
+            let value = expanded(&value, settings);
+            if !found.iter().any(|known| known.key == key) {
+                found.extend(token(key, value));
+            }
+        }
+    }
+    found
+}
+
+fn token(key: String, value: String) -> Option<Found> {
+    let (place, kind) = key.rsplit_once(':')?;
+    let url = format!("https:{place}");
+    if !place.starts_with("//") {
+        return None;
+    }
+    let line = key.clone();
+    match kind {
+        "_authToken" => {
+            let render = Box::new(move |here: &str| format!("{line}={here}\n"));
+            Some(Found { key, url, value, path: ".npmrc", render })
+        }
+        "_auth" => {
+            let login = String::from_utf8(BASE64.decode(value.as_bytes()).ok()?).ok()?;
+            let (user, password) =
+                login.split_once(':').map(|(user, word)| (user.to_owned(), word.to_owned()))?;
+            let encoded = move |here: &str| BASE64.encode(format!("{user}:{here}").as_bytes());
+            let render = Box::new(move |here: &str| format!("{line}={}\n", encoded(here)));
+            Some(Found { key, url, value: password, path: ".npmrc", render })
+        }
+        _ => None,
+    }
 }
 
 /// `${NAME}` stands for a variable.
@@ -61,6 +100,14 @@ mod tests {
             ("/etc/npmrc", &["mirror.example.org:8443"]),
         ];
         assert_eq!(told, expected(hosts));
+    }
+
+    #[test]
+    fn a_login_in_base64_is_written_anew_with_what_stands_for_it() {
+        let found = super::token("//npm.example.com/:_auth".into(), "YW5uOnBhc3N3b3Jk".into()).unwrap();
+        assert_eq!((found.value.as_str(), found.url.as_str()), ("password", "https://npm.example.com/"));
+        assert_eq!((found.render)("HERE"), "//npm.example.com/:_auth=YW5uOkhFUkU=\n");
+        assert!(super::token("registry".into(), "https://x".into()).is_none());
     }
 
     #[test]

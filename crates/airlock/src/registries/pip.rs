@@ -1,6 +1,6 @@
 //! pip (and uv, which reads variables of its own): `index-url` and `extra-index-url`.
 
-use super::{Settings, Told, ini};
+use super::{Settings, Told, destination, ini, tokens::Found};
 use std::path::PathBuf;
 
 const VARIABLES: [&str; 6] = [
@@ -25,6 +25,45 @@ fn without_names(told: Told) -> Told {
         _ => url,
     };
     Told { urls: told.urls.into_iter().map(bare).collect(), ..told }
+}
+
+/// Passwords in URLs; inside, the client finds them by the host.
+pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
+    told(settings).into_iter().flat_map(|told| told.urls).filter_map(token).collect()
+}
+
+fn token(url: String) -> Option<Found> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (login, host) = authority.rsplit_once('@')?;
+    let (user, password) = login.split_once(':')?;
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    let is_plain = user.bytes().all(|byte| byte.is_ascii_graphic());
+    let machine = destination(&url)?.target.to_string();
+    let (key, name) = (format!("{scheme}://{user}@{host}"), user.clone());
+    let render = Box::new(move |here: &str| format!("machine {machine} login {name} password {here}\n"));
+    is_plain.then_some(Found { key, url, value: password, path: ".netrc", render })
+}
+
+/// `%41` is `A`.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'%', [high, low, behind @ ..]) => {
+                let digit =
+                    |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                bytes.push(digit(*high)? << 4 | digit(*low)?);
+                rest = behind;
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn files(settings: &Settings<'_>) -> Vec<PathBuf> {

@@ -7,12 +7,15 @@
 //! The child is a fork of a process with one thread, so it may run ordinary code until it executes the guest.
 
 mod child;
+mod etc;
+mod home;
 mod launch;
 mod outer;
 mod porter;
 mod root;
 mod seal;
 mod system;
+mod trust;
 
 pub use launch::Namespaces;
 

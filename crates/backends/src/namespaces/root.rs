@@ -1,7 +1,7 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, system};
+use super::{During, Failed, etc, home, system, trust};
 use airlock_engine::{
     Plan,
     plan::{Bind, places::Kind},
@@ -77,8 +77,17 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
     builder.own_directories()?;
     builder.image()?;
     system::mount_all(plan, builder.root.as_fd(), &mut builder.covers)?;
+    builder.own_etc()?;
+    let root = mount::open_place(builder.root.as_fd(), Path::new(".")).during("open the new root")?;
+    let stores = match &plan.certificate {
+        Some(certificate) => Some(builder.stores(root.as_fd(), certificate)?),
+        None => None,
+    };
     builder.shown(opened.binds)?;
     builder.memory()?;
+    if let Some(stores) = stores {
+        stores.cover(variable(plan, "JAVA_HOME"))?;
+    }
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
@@ -126,7 +135,7 @@ impl Builder<'_> {
     /// Directories that are the sandbox's own, on its disk.
     fn own_directories(&self) -> Result<(), Failed> {
         own_directories(self.plan, self.root.as_fd())?;
-        let home = self.plan.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).unwrap_or("/root");
+        let home = variable(self.plan, "HOME").unwrap_or("/root");
         if home.starts_with("/home/") {
             let home =
                 mount::make_dir(self.root.as_fd(), Path::new(home)).during("make the home directory")?;
@@ -135,7 +144,25 @@ impl Builder<'_> {
             let home = mount::make_dir(self.root.as_fd(), Path::new("/root")).during("open /root")?;
             self.give(&home).during("give the home directory to its user")?;
         }
-        Ok(())
+        let owner = (self.plan.user.uid, self.plan.user.gid);
+        home::write(self.root.as_fd(), Path::new(home), &self.plan.home_files, owner)
+    }
+
+    /// Where `/etc` is no overlay, our own files lie over the host's.
+    fn own_etc(&self) -> Result<(), Failed> {
+        let is_bind = |tree: &Tree| tree.host == Path::new("/etc") && matches!(tree.hide, Hide::Masks(_));
+        if self.plan.caller.is_root() || !self.plan.image.trees.iter().any(is_bind) {
+            return Ok(());
+        }
+        let memory = etc::memory().during("make room for our own files of /etc")?;
+        let memory = self.staging.attach("etc", &memory)?;
+        etc::cover(self.root.as_fd(), &memory, &self.plan.etc)
+    }
+
+    /// The trust stores of the root, about to be covered.
+    fn stores<'r>(&self, root: BorrowedFd<'r>, certificate: &'r str) -> Result<trust::Stores<'r>, Failed> {
+        let memory = trust::memory().during("make room for trust stores")?;
+        trust::Stores::begin(root, self.staging.attach("trust", &memory)?, certificate)
     }
 
     fn give(&self, directory: &OwnedFd) -> io::Result<()> {
@@ -362,6 +389,14 @@ fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {
     let files = CString::new((bytes / 16_384).max(1024).to_string()).during(step)?;
     mount::tmpfs(&[(c"mode", c"755"), (c"size", size.as_c_str()), (c"nr_inodes", files.as_c_str())])
         .during(step)
+}
+
+/// A variable of the program's environment.
+fn variable<'p>(plan: &'p Plan, name: &str) -> Option<&'p str> {
+    plan.env
+        .iter()
+        .find_map(|entry| entry.split_once('=').filter(|(own, _)| *own == name))
+        .map(|(_, value)| value)
 }
 
 /// The same file or directory the keeper checked, opened in this mount namespace.

@@ -161,7 +161,7 @@ impl Connection {
             Request::Policy => Some(Reply::Policy(self.keeper.gate().policy())),
             Request::SetPolicy(policy) => done(self.keeper.set_policy(policy, "set")),
             Request::AddRules { rules } => done(self.keeper.add_rules(rules, "command line")),
-            Request::SetSecrets(_) => Some(Reply::Refused(refusal("this sandbox has no secrets"))),
+            Request::SetSecrets(values) => done(self.keeper.set_secrets(&values)),
             Request::Approvals => Some(Reply::Approvals { pending: self.keeper.gate().pending() }),
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
             Request::Watch => {

@@ -14,6 +14,7 @@ use airlock_linux::{
 use airlock_net::publish::Published;
 use airlock_protocol::{
     control::Refusal,
+    secret::Values,
     spec::{DiskBy, Spec},
     state::{By, Enforced, IdExtent, Limit, State, Status},
 };
@@ -59,12 +60,14 @@ pub struct Awake {
     pub news: mpsc::Receiver<life::News>,
 }
 
-/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1.
+/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `values` are
+/// those of its secrets.
 pub fn build(
     sandbox: &Sandbox,
     backend: &dyn Backend,
     guest: &Guest<'_>,
     passed: &[OwnedFd],
+    values: &Values,
 ) -> Result<Born, Refusal> {
     let spec = sandbox
         .spec()
@@ -77,12 +80,15 @@ pub fn build(
     spare::adopt(sandbox, &spec, &caller);
     let identity = plan::identify(&spec, sandbox, &caller)?;
     let begun = backend.begin(&caller, &identity)?;
-    let plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
+    let mut plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
-    let wall = wall::prepare(sandbox, &spec)?;
+    let wall = wall::prepare(sandbox, &spec, values)?;
+    if let Some(authority) = &wall.authority {
+        plan.trust(authority.pem());
+    }
     let confined = confine(&plan)?;
     let mut state = note(sandbox, &spec, &plan, &confined)?;
     state.published = wall.published.iter().map(Published::wish).collect();

@@ -2,7 +2,12 @@
 
 use super::{Keeper, Tasks, life::News, plan, watched};
 use crate::{backend::Porter, store::Sandbox};
-use airlock_gate::{Gate, Setup, ledger::Ledger, policy::BadPolicy};
+use airlock_gate::{
+    Gate, Setup,
+    ledger::Ledger,
+    policy::BadPolicy,
+    secrets::{BadSecret, Secrets},
+};
 use airlock_linux::{
     fd,
     net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat},
@@ -10,6 +15,7 @@ use airlock_linux::{
 use airlock_net::{
     egress::{BadProxy, Egress},
     publish::{self, Published},
+    tls::Authority,
     wall,
     webhook::{self, Webhook},
 };
@@ -17,7 +23,8 @@ use airlock_protocol::{
     approval::{Answer, Pending},
     control::Refusal,
     event::Event,
-    policy::{Policy, Rule},
+    policy::{Policy, Rule, Tls},
+    secret::Values,
     spec::{self, Spec},
 };
 use std::{
@@ -42,6 +49,8 @@ const PORTER: Duration = Duration::from_secs(1);
 /// The wall before anything runs behind it: what can go wrong has gone wrong by now.
 pub(super) struct Prepared {
     pub(super) gate: Rc<Gate>,
+    /// What opened connections are signed with, where any could be.
+    pub(super) authority: Option<Rc<Authority>>,
     egress: Egress,
     webhook: Option<(Webhook, Egress)>,
     /// Ports of the host that lead inside, taken.
@@ -49,7 +58,9 @@ pub(super) struct Prepared {
 }
 
 /// Reads what the spec says of the wall.
-pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusal> {
+pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result<Prepared, Refusal> {
+    let secrets = Secrets::new(&spec.secrets, values).map_err(|bad| bad_secret(&bad))?;
+    let authority = authority(spec)?;
     let ledger =
         Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
             let fix = format!("look at what is in {}", sandbox.folder().display());
@@ -62,10 +73,31 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec) -> Result<Prepared, Refusa
         ledger,
         ask_timeout: Duration::from_millis(spec.approvals.timeout_ms),
         published: spec.publish.iter().map(|publish| publish.inside).collect(),
+        can_open: authority.is_some(),
+        secrets,
     });
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
-    Ok(Prepared { gate: Rc::new(gate.map_err(|bad| bad_policy(&bad))?), egress, webhook, published })
+    let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
+    Ok(Prepared { gate, authority, egress, webhook, published })
+}
+
+/// Made anew at each start, and only where a rule or a secret looks inside connections.
+fn authority(spec: &Spec) -> Result<Option<Rc<Authority>>, Refusal> {
+    if !looks_inside(spec) {
+        return Ok(None);
+    }
+    let made = Authority::new().map_err(|err| {
+        let what = "the certificate of this sandbox cannot be made";
+        plan::refusal(125, what, Some(&plan::chain(&err)), None)
+    })?;
+    Ok(Some(Rc::new(made)))
+}
+
+fn looks_inside(spec: &Spec) -> bool {
+    let rule_looks = |rule: &Rule| rule.tls == Tls::Opened || !rule.request.is_any() || !rule.pins.is_empty();
+    let Policy { rules, packages, .. } = &spec.policy;
+    !spec.secrets.is_empty() || !packages.registries.is_empty() || rules.iter().any(rule_looks)
 }
 
 /// Takes the ports of the host.
@@ -162,6 +194,11 @@ impl Keeper {
         self.gate.add_rules(rules, by).map_err(|bad| bad_policy(&bad))
     }
 
+    /// Other values for secrets, from the next request on.
+    pub fn set_secrets(&self, values: &Values) -> Result<(), Refusal> {
+        self.gate.secrets().set(values).map_err(|bad| bad_secret(&bad))
+    }
+
     /// A person's answer.
     pub fn answer(&self, answer: &Answer, by: &str) -> Result<(), Refusal> {
         self.gate.answer(answer, by).map_err(|err| {
@@ -173,6 +210,11 @@ impl Keeper {
             )
         })
     }
+}
+
+fn bad_secret(bad: &BadSecret) -> Refusal {
+    let fix = "airlock secret ls tells which there are, and where their values come from";
+    plan::refusal(2, "the secrets of this sandbox cannot be used", Some(&plan::chain(bad)), Some(fix))
 }
 
 fn bad_policy(bad: &BadPolicy) -> Refusal {
@@ -338,7 +380,7 @@ mod tests {
             kind: "connect".into(),
             host: "api.example.com".into(),
             port: 443,
-            rule: String::new(),
+            ..Pending::default()
         }
     }
 
@@ -356,6 +398,8 @@ mod tests {
                 ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
                 ask_timeout: Duration::from_secs(60),
                 published: Vec::new(),
+                can_open: false,
+                secrets: Default::default(),
             };
             let gate = Rc::new(Gate::new(setup).unwrap());
             let hook = Webhook::trusting_this_host(&url, b"0123456789abcdef".to_vec(), None).unwrap();

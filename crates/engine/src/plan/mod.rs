@@ -9,7 +9,10 @@ pub mod ids;
 pub mod places;
 
 use crate::store::Sandbox;
-use airlock_images::host::{self, HostImage, View};
+use airlock_images::{
+    host::{self, HostImage, View},
+    trust,
+};
 use airlock_linux::{
     caps::{Cap, CapSet},
     idmap::IdMap,
@@ -20,7 +23,7 @@ use airlock_linux::{
 use airlock_protocol::{
     control::Refusal,
     guest::User,
-    spec::{Publish, Spec, Tmpfs},
+    spec::{HomeFile, Publish, Spec, Tmpfs},
 };
 use std::path::{Path, PathBuf};
 
@@ -59,6 +62,10 @@ pub struct Plan {
     pub publish: Vec<Publish>,
     /// Our own files in `/etc`.
     pub etc: Vec<(&'static str, String)>,
+    /// Files in the home directory that are there before the program starts.
+    pub home_files: Vec<HomeFile>,
+    /// The certificate in PEM that the programs inside are to trust, where connections are opened.
+    pub certificate: Option<String>,
     /// Capabilities inside.
     pub caps: CapSet,
     /// Whether it may hold sandboxes itself.
@@ -69,6 +76,22 @@ pub struct Plan {
     pub root: Access,
     /// Limits.
     pub bounds: Bounds,
+}
+
+impl Plan {
+    /// Has the programs inside trust one more certificate: in the stores of the root, and by variables that nobody set
+    /// otherwise.
+    pub fn trust(&mut self, certificate: String) {
+        let is_set = |name: &str| {
+            self.env.iter().any(|entry| entry.split_once('=').is_some_and(|(own, _)| own == name))
+        };
+        let new: Vec<String> = trust::variables()
+            .filter(|(name, _)| !is_set(name))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        self.env.extend(new);
+        self.certificate = Some(certificate);
+    }
 }
 
 /// Who is inside, and what tells programs there.
@@ -127,6 +150,8 @@ pub fn check(
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,
+        home_files: spec.home_files.clone(),
+        certificate: None,
         caps,
         nested: if spec.nested { Nested::Yes } else { Nested::No },
         set_id: if writable { SetId::Refused } else { SetId::Allowed },

@@ -3,17 +3,19 @@
 use super::{Crossing, Gate, busy::Alike};
 use crate::{
     address::Cidr,
-    approvals::{Answered, Question, Waiting},
-    judge::{Judge, Judged},
+    approvals::{Answered, Waiting},
+    host::Target,
+    judge::{CompiledRule, Judge, Judged, Narrowest},
     ledger,
     meter::Meter,
     permit::{Denial, Kind, Permit, Reason, Trace},
     refusals::Sort,
+    request::Request,
 };
 use airlock_protocol::{
     approval::Given,
     ledger::Entry,
-    policy::{Tls, Verdict},
+    policy::{Body, Rate, Tls, Verdict},
 };
 
 /// What the rules say about a crossing.
@@ -26,6 +28,7 @@ struct Ruling {
     tls: Tls,
     private: Vec<Cidr>,
     pins: Vec<String>,
+    body: Option<Body>,
     meter: Meter,
 }
 
@@ -51,21 +54,78 @@ impl Gate {
         let judge = self.judge.borrow();
         match crossing {
             Crossing::Resolve { .. } => resolve(&judge, crossing),
-            Crossing::Connect { target, port } => Ruling::from(judge.connect(target, *port)),
-            Crossing::Request(request) => Ruling::from(judge.connect(&request.target, request.port)),
-            Crossing::Reveal { target, port, .. } => Ruling::from(judge.connect(target, *port)),
+            Crossing::Connect { target, port } => self.connection(&judge, target, *port),
+            Crossing::Request(request) => self.request(&judge, request),
+            Crossing::Reveal { secret, target, port } => self.secret(&judge, secret, target, *port),
             Crossing::Publish { port, .. } => publish(self.published.contains(port)),
         }
     }
 
+    /// Of an opened connection nothing is counted but what its requests are.
+    fn connection(&self, judge: &Judge, target: &Target, port: u16) -> Ruling {
+        let judged = judge.connect(target, port);
+        let ruling = Ruling::from(judged);
+        if judged.inside {
+            let Narrowest { private, pins } = judge.narrowest(target, port);
+            return Ruling { private, pins, ..ruling };
+        }
+        let is_wanted = ruling.tls == Tls::Checked && self.is_wanted_open(target, port);
+        match ruling.tls == Tls::Opened || is_wanted || self.secrets.wants(target, port) {
+            true => Ruling { tls: Tls::Opened, ..ruling },
+            false => {
+                Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
+            }
+        }
+    }
+
+    /// Where a person was asked about the whole connection, its requests are answered with it.
+    fn request(&self, judge: &Judge, request: &Request) -> Ruling {
+        let judged = judge.request(request);
+        let mut ruling = Ruling::from(judged);
+        if ruling.verdict == Verdict::Ask
+            && judge.connect(&request.target, request.port).verdict == Some(Verdict::Ask)
+        {
+            ruling.verdict = Verdict::Allow;
+        }
+        Ruling { meter: self.meters.borrow().of(judged.rule.map(CompiledRule::index)), ..ruling }
+    }
+
+    /// The request that a secret goes into was permitted, also where a person was asked for it.
+    fn secret(&self, judge: &Judge, secret: &str, target: &Target, port: u16) -> Ruling {
+        let ruling = Ruling::from(judge.connect(target, port));
+        let is_bound = self.secrets.find(secret).is_some_and(|secret| secret.is_bound_to(target));
+        match ruling.verdict {
+            _ if !is_bound => Ruling { verdict: Verdict::Deny, reason: Reason::Secret, ..ruling },
+            Verdict::Ask => Ruling { verdict: Verdict::Allow, ..ruling },
+            Verdict::Allow | Verdict::Deny => ruling,
+        }
+    }
+
+    /// Decides on a secret at once.
+    pub(super) fn decide_reveal(&self, crossing: &Crossing) -> Result<Permit, Denial> {
+        let ruling = self.rule(crossing);
+        match ruling.verdict {
+            Verdict::Allow => self.allow(crossing, ruling, None),
+            Verdict::Ask | Verdict::Deny => self.deny(crossing, ruling, None),
+        }
+    }
+
+    /// Permits what the rule's bounds have room for.
     fn allow(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
+        if ruling.meter.is_spent() {
+            return self.deny(crossing, Ruling { reason: Reason::Bytes, ..ruling }, detail);
+        }
+        if let Err(Rate { count, seconds }) = ruling.meter.use_once() {
+            let said = format!("{count} in {seconds} s");
+            return self.deny(crossing, Ruling { reason: Reason::Rate, ..ruling }, Some(said));
+        }
         self.permit(crossing, ruling, None, detail)
     }
 
     /// Denies, or with `audit_only` records that it would have. This host's own loopback stays closed all the same.
     fn deny(&self, crossing: &Crossing, ruling: Ruling, detail: Option<String>) -> Result<Permit, Denial> {
         let reason = ruling.reason;
-        if self.policy.borrow().audit_only && !crossing.is_to_this_host() {
+        if self.policy.borrow().audit_only && !crossing.is_to_this_host() && reason != Reason::Secret {
             return self.permit(crossing, ruling, Some(reason), detail);
         }
         self.record_or_owe(Entry::Decision {
@@ -94,36 +154,26 @@ impl Gate {
             flow,
             target: crossing.target(),
             port: crossing.port(),
+            call: crossing.call(),
             rule,
             is_counted: false,
         };
         // Nothing leaves for a lookup, so many of them may be counted; but they too need a ledger that works.
         if kind == Kind::Resolve && excused.is_none() && !self.is_told(Sort::Resolved) {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            return Ok(Permit {
-                kind,
-                trace: trace(0, ruling.rule),
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = trace(0, ruling.rule.clone());
+            return Ok(ruling.permit(kind, trace));
         }
         // Of very many connections the first in a while is told, and its record stands for those that follow it.
-        let busy = (kind == Kind::Connect && !self.busy.borrow_mut().is_told())
+        let many = if kind == Kind::Connect { &self.busy } else { &self.busy_inside };
+        let is_many = matches!(kind, Kind::Connect | Kind::Request | Kind::Reveal);
+        let busy = (is_many && !many.borrow_mut().is_told())
             .then(|| alike(crossing, &ruling, excused, detail.as_deref()));
-        let counted = busy.as_ref().and_then(|alike| self.busy.borrow_mut().again(alike));
+        let counted = busy.as_ref().and_then(|alike| many.borrow_mut().again(alike));
         if let Some(flow) = counted {
             self.pay().map_err(|err| self.unrecorded(crossing, &err))?;
-            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule) };
-            return Ok(Permit {
-                kind,
-                trace,
-                tls: ruling.tls,
-                private: ruling.private,
-                pins: ruling.pins,
-                meter: ruling.meter,
-            });
+            let trace = Trace { is_counted: true, ..trace(flow, ruling.rule.clone()) };
+            return Ok(ruling.permit(kind, trace));
         }
         let rule = ruling.rule.clone();
         let written = self.record(|seq| Entry::Decision {
@@ -133,26 +183,20 @@ impl Gate {
             rule,
             reason: excused.map(|reason| reason.word().to_owned()),
             detail,
-            flow: (kind != Kind::Resolve).then_some(seq),
+            flow: (!matches!(kind, Kind::Resolve | Kind::Reveal)).then_some(seq),
             times: None,
         });
         let flow = written.map_err(|err| self.unrecorded(crossing, &err))?;
         if let Some(alike) = busy {
-            self.busy.borrow_mut().begin(alike, flow, crossing.record());
+            many.borrow_mut().begin(alike, flow, crossing.record_of_many());
             self.crowded.notify_one();
         }
-        Ok(Permit {
-            kind,
-            trace: trace(flow, ruling.rule),
-            tls: ruling.tls,
-            private: ruling.private,
-            pins: ruling.pins,
-            meter: ruling.meter,
-        })
+        let trace = trace(flow, ruling.rule.clone());
+        Ok(ruling.permit(kind, trace))
     }
 
     /// What cannot be recorded does not cross. Told as soon as it can be.
-    fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
+    pub(super) fn unrecorded(&self, crossing: &Crossing, err: &ledger::Error) -> Denial {
         self.ledger_fails(err);
         self.owe_unrecorded(crossing.record());
         let mut denial = self.denial(crossing, Reason::Ledger, None, Some(err.to_string()));
@@ -167,7 +211,7 @@ impl Gate {
         rule: Option<String>,
         detail: Option<String>,
     ) -> Denial {
-        let place = crossing.place();
+        let place = crossing.place().filter(|_| !matches!(reason, Reason::Rate | Reason::Bytes));
         let hint = place.map(|place| format!("airlock allow {} {place}", self.name)).unwrap_or_default();
         Denial { reason, what: crossing.words(), rule, detail, hint }
     }
@@ -199,8 +243,7 @@ impl Gate {
 
     /// Waits with others for the same, or asks anew; or else the decision, if nobody can be asked.
     fn join(&self, crossing: &Crossing, ruling: Ruling) -> Result<Waiting<'_>, Result<Permit, Denial>> {
-        let (host, port) = (crossing.target().to_string(), crossing.port());
-        let question = Question { kind: "connect", host: &host, port };
+        let question = crossing.question();
         let crowded = |ruling| Err(self.deny(crossing, Ruling { reason: Reason::Crowded, ..ruling }, None));
         match self.approvals.join(&question) {
             Some(Ok(waiting)) => return Ok(waiting),
@@ -236,6 +279,13 @@ impl Gate {
     }
 }
 
+impl Ruling {
+    fn permit(self, kind: Kind, trace: Trace) -> Permit {
+        let Ruling { tls, private, pins, body, meter, .. } = self;
+        Permit { kind, trace, tls, private, pins, body, meter }
+    }
+}
+
 impl From<Judged<'_>> for Ruling {
     fn from(judged: Judged<'_>) -> Ruling {
         let (verdict, reason) = match judged.verdict {
@@ -248,9 +298,10 @@ impl From<Judged<'_>> for Ruling {
             verdict,
             reason,
             rule: judged.rule.map(|rule| rule.words().to_owned()),
-            tls: judged.rule.map_or(Tls::Checked, |rule| rule.tls()),
+            tls: judged.tls,
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
-            pins: Vec::new(),
+            pins: judged.rule.map_or(Vec::new(), |rule| rule.pins().to_vec()),
+            body: judged.rule.and_then(CompiledRule::body),
             meter: Meter::default(),
         }
     }
@@ -260,6 +311,7 @@ fn alike(crossing: &Crossing, ruling: &Ruling, excused: Option<Reason>, detail: 
     Alike {
         host: crossing.target().to_string(),
         port: crossing.port(),
+        what: crossing.sort(),
         rule: ruling.rule.clone(),
         excused,
         detail: detail.map(str::to_owned),
@@ -291,6 +343,7 @@ fn publish(is_published: bool) -> Ruling {
         tls: Tls::Opaque,
         private: Vec::new(),
         pins: Vec::new(),
+        body: None,
         meter: Meter::default(),
     }
 }

@@ -1,7 +1,7 @@
-//! Permitted connections that are too many to be told one by one: a program could drive everything else out of a bounded
-//! ledger with them.
+//! Permitted connections and requests that are too many to be told one by one: a program could drive everything else out of a
+//! bounded ledger with them.
 //!
-//! Beyond an allowance, connections to the same host and port by the same rule share a record while a window is open. The
+//! Beyond an allowance, connections to the same host and port by the same rule (requests: with the same method) share a record while a window is open. The
 //! first has its own before it is permitted; the others are counted under its number, and when the window closes one
 //! record tells how many they were, and one for each way they ended tells their bytes.
 
@@ -28,6 +28,8 @@ const MOST: usize = 1024;
 pub(super) struct Alike {
     pub(super) host: String,
     pub(super) port: u16,
+    /// The method of a request, the name of a secret.
+    pub(super) what: Option<String>,
     pub(super) rule: Option<String>,
     pub(super) excused: Option<Reason>,
     pub(super) detail: Option<String>,
@@ -133,13 +135,13 @@ impl Busy {
         self.since = None;
         let begun = std::mem::take(&mut self.begun).into_iter().filter(|(_, begun)| begun.times > 0);
         let decisions = begun.map(|(alike, begun)| Entry::Decision {
-            crossing: begun.crossing,
             verdict: Verdict::Allow,
             audit_only: alike.excused.is_some(),
             rule: alike.rule,
             reason: alike.excused.map(|reason| reason.word().to_owned()),
             detail: alike.detail,
-            flow: Some(begun.flow),
+            flow: (!matches!(begun.crossing, Crossing::Reveal { .. })).then_some(begun.flow),
+            crossing: begun.crossing,
             times: Some(begun.times),
         });
         let ended = std::mem::take(&mut self.ended).into_iter();

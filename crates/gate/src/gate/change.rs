@@ -1,7 +1,14 @@
 //! Other rules, and people's answers.
 
 use super::Gate;
-use crate::{approvals::Answered, host::Target, judge::Judge, ledger, policy::BadPolicy};
+use crate::{
+    approvals::Answered,
+    host::Target,
+    judge::{CompiledRule, Judge},
+    ledger,
+    meter::Meters,
+    policy::BadPolicy,
+};
 use airlock_protocol::{
     approval::{Answer, Given, Pending, Scope},
     event::Event,
@@ -30,7 +37,7 @@ pub enum AnswerError {
 impl Gate {
     /// Other rules from now on. Whoever waits for a person is judged anew.
     pub fn set_policy(&self, policy: Policy, by: &str) -> Result<(), BadPolicy> {
-        let judge = Judge::compile(&policy)?;
+        let judge = self.compile(&policy)?;
         self.install(policy, judge, by);
         Ok(())
     }
@@ -50,7 +57,7 @@ impl Gate {
             Scope::Once => None,
             Scope::Sandbox | Scope::Always => {
                 let policy = self.with_in_front(vec![self.rule_for(&pending, answer.verdict)]);
-                let judge = Judge::compile(&policy).map_err(|bad| AnswerError::Rule(Box::new(bad)))?;
+                let judge = self.compile(&policy).map_err(|bad| AnswerError::Rule(Box::new(bad)))?;
                 Some((policy, judge))
             }
         };
@@ -67,32 +74,45 @@ impl Gate {
         }
     }
 
+    fn compile(&self, policy: &Policy) -> Result<Judge, BadPolicy> {
+        let judge = Judge::compile(policy)?;
+        self.opening.check(&judge)?;
+        Ok(judge)
+    }
+
     fn with_in_front(&self, mut rules: Vec<Rule>) -> Policy {
         let known = self.policy.borrow();
         rules.extend_from_slice(&known.rules);
-        Policy { rules, ..*known }
+        Policy { rules, ..known.clone() }
     }
 
     /// About exactly what was asked; what the asking rule demands of TLS and addresses stays.
     fn rule_for(&self, pending: &Pending, given: Given) -> Rule {
         let judge = self.judge();
-        let target = pending.host.parse::<Target>().ok();
-        let asking = target.and_then(|target| judge.connect(&target, pending.port).rule);
         let policy = self.policy.borrow();
-        let asking = asking.and_then(|rule| policy.rules.get(rule.index()));
-        let verdict = if given == Given::Approved { Verdict::Allow } else { Verdict::Deny };
+        let asking = asking(&judge, pending).and_then(|rule| policy.rules.get(rule.index()));
         let origin = Origin { from: "approved".to_owned(), line: 0 };
-        let ports = vec![Ports::one(pending.port)];
+        let (hosts, ports) = (vec![pending.host.clone()], vec![Ports::one(pending.port)]);
+        let request = pending.grant.clone();
+        if given == Given::Refused {
+            return Rule { request, ..Rule::new(Verdict::Deny, hosts, ports, origin) };
+        }
+        let tls = asking.map(|rule| rule.tls).filter(|_| request.is_any()).unwrap_or_default();
         Rule {
-            tls: asking.map(|rule| rule.tls).unwrap_or_default(),
+            tls,
             private: asking.map(|rule| rule.private.clone()).unwrap_or_default(),
-            ..Rule::new(verdict, vec![pending.host.clone()], ports, origin)
+            pins: asking.map(|rule| rule.pins.clone()).unwrap_or_default(),
+            bounds: asking.map(|rule| rule.bounds).unwrap_or_default(),
+            request,
+            ..Rule::new(Verdict::Allow, hosts, ports, origin)
         }
     }
 
     /// In force at once, also if it cannot be recorded now: nothing crosses before it is.
     fn install(&self, policy: Policy, judge: Judge, by: &str) {
         let rules = policy.rules.len() as u64;
+        let meters = Meters::for_policy(&policy, &self.meters.borrow());
+        self.meters.replace(meters);
         self.policy.replace(policy);
         self.judge.replace(Rc::new(judge));
         self.generation.send_modify(|generation| *generation += 1);
@@ -100,4 +120,13 @@ impl Gate {
         self.record_or_owe(Entry::Policy { generation, rules, by: by.to_owned() });
         self.events.tell(|| Event::PolicyChanged { generation });
     }
+}
+
+/// The rule that asks. One about requests is found by its words: it need not be the first that speaks of the host.
+fn asking<'a>(judge: &'a Judge, pending: &Pending) -> Option<&'a CompiledRule> {
+    if pending.method.is_some() {
+        return judge.rules().iter().find(|rule| rule.words() == pending.rule);
+    }
+    let target = pending.host.parse::<Target>().ok()?;
+    judge.connect(&target, pending.port).rule
 }

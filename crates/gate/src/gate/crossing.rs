@@ -1,12 +1,20 @@
 //! What may be asked, in the words of the ledger and of people.
 
 use crate::{
+    approvals::Question,
+    glob::Glob,
     host::{HostName, Target},
-    permit::Kind,
+    permit::{Call, Kind},
     request::Request,
 };
-use airlock_protocol::ledger;
-use std::net::{IpAddr, SocketAddr};
+use airlock_protocol::{ledger, policy};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+/// Methods that are told apart where there are very many requests; whoever makes requests can make up others.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"];
 
 /// One attempt to cross the wall.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +111,55 @@ impl Crossing {
         }
     }
 
+    /// As [`Crossing::record`], where it stands for others of the same sort too.
+    pub(super) fn record_of_many(&self) -> ledger::Crossing {
+        match (self.record(), self.sort()) {
+            (ledger::Crossing::Request { host, port, .. }, Some(method)) => {
+                ledger::Crossing::Request { host, port, method, path: "*".to_owned() }
+            }
+            (record, _) => record,
+        }
+    }
+
+    /// What tells sorts of it apart where there are very many.
+    pub(super) fn sort(&self) -> Option<String> {
+        match self {
+            Crossing::Request(request) => {
+                let known = METHODS.iter().find(|method| **method == request.method);
+                Some((*known.unwrap_or(&"*")).to_owned())
+            }
+            Crossing::Reveal { secret, .. } => Some(secret.clone()),
+            _ => None,
+        }
+    }
+
+    /// Method and path of a request.
+    pub(super) fn call(&self) -> Option<Arc<Call>> {
+        let Crossing::Request(request) = self else { return None };
+        Some(Arc::new(Call { method: request.method.clone(), path: request.path.clone() }))
+    }
+
+    /// What a person is asked.
+    pub(super) fn question(&self) -> Question {
+        let question = Question {
+            kind: "connect",
+            host: self.target().to_string(),
+            port: self.port(),
+            ..Question::default()
+        };
+        match self {
+            Crossing::Request(request) => Question {
+                kind: "request",
+                method: Some(request.method.clone()),
+                path: Some(request.path.clone()),
+                query: query(&request.query),
+                grant: grant(request),
+                ..question
+            },
+            _ => question,
+        }
+    }
+
     /// As a person reads it: `connecting to api.example.com:443`.
     pub(super) fn words(&self) -> String {
         match self {
@@ -110,7 +167,7 @@ impl Crossing {
             Crossing::Connect { target, port } => connecting(target, *port),
             Crossing::Request(request) => {
                 let Request { target, port, method, path, .. } = &**request;
-                format!("{method} {path} at {}", place(target, *port))
+                requesting(method, path, target, *port)
             }
             Crossing::Reveal { secret, target, port } => {
                 format!("sending the secret {secret} to {}", place(target, *port))
@@ -124,9 +181,55 @@ impl Crossing {
         match self {
             Crossing::Resolve { name, .. } => Some(name.to_string()),
             Crossing::Connect { target, port } => Some(place(target, *port)),
-            Crossing::Request(request) => Some(place(&request.target, request.port)),
+            Crossing::Request(request) => Some(url(request)),
             Crossing::Reveal { .. } | Crossing::Publish { .. } => None,
         }
+    }
+}
+
+/// Exactly this request, whatever its query, as a rule has it: method and path, or the repository.
+fn grant(request: &Request) -> policy::Request {
+    // What is too long for a pattern stays as it is, and then no rule can be made of it.
+    let exact = |text: &str| Glob::exact(text).map_or(text.to_owned(), |glob| glob.to_string());
+    let websocket = request.websocket.then_some(true);
+    match &request.git {
+        Some(call) => policy::Request {
+            git: Some(call.wants),
+            repositories: vec![exact(&call.repository)],
+            ..policy::Request::default()
+        },
+        None => policy::Request {
+            methods: vec![request.method.clone()],
+            paths: vec![exact(&request.path)],
+            websocket,
+            ..policy::Request::default()
+        },
+    }
+}
+
+fn query(pairs: &[(String, String)]) -> Option<String> {
+    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!pairs.is_empty()).then(|| pairs.join("&"))
+}
+
+/// As `airlock allow` takes it; the whole host where the path would need care in a shell.
+fn url(request: &Request) -> String {
+    let Request { target, port, method, path, .. } = request;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~+,=@".contains(&byte);
+    if !path.bytes().all(is_plain) || !method.bytes().all(is_plain) {
+        return place(target, *port);
+    }
+    let scheme = if *port == 80 { "http" } else { "https" };
+    match port {
+        80 | 443 => format!("'{method} {scheme}://{}{path}'", host(target)),
+        _ => format!("'{method} {scheme}://{}{path}'", place(target, *port)),
+    }
+}
+
+fn host(target: &Target) -> String {
+    match target {
+        Target::Address(IpAddr::V6(address)) => format!("[{address}]"),
+        other => other.to_string(),
     }
 }
 
@@ -136,6 +239,11 @@ pub(super) fn connect(target: &Target, port: u16) -> ledger::Crossing {
 
 pub(super) fn connecting(target: &Target, port: u16) -> String {
     format!("connecting to {}", place(target, port))
+}
+
+pub(super) fn requesting(method: &str, path: &str, target: &Target, port: u16) -> String {
+    let (method, path) = (crate::ledger::shown(method), crate::ledger::shown(path));
+    format!("{method} {path} at {}", place(target, port))
 }
 
 pub(super) fn place(target: &Target, port: u16) -> String {

@@ -8,7 +8,9 @@
 //! | `crossing` | what may be asked, in words |
 //! | `ask` | one crossing from question to answer |
 //! | `change` | other rules, people's answers |
-//! | `busy` | permitted connections that are too many to be told one by one |
+//! | `opening` | which connections are opened |
+//! | `busy` | permitted connections and requests that are too many to be told one by one |
+//! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
@@ -18,7 +20,10 @@ mod busy;
 mod change;
 mod crossing;
 mod crowd;
+mod opening;
 mod record;
+mod reveal;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -26,10 +31,13 @@ mod unanswered;
 
 pub use change::AnswerError;
 pub use crossing::Crossing;
+pub use opening::Wants;
 pub use record::Finished;
+pub use stopped::{Cause, Part, Stopped};
 
 use crate::{
-    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, policy::BadPolicy, refusals::Refusals,
+    approvals::Approvals, events::Events, judge::Judge, ledger::Ledger, meter::Meters, policy::BadPolicy,
+    refusals::Refusals, secrets::Secrets,
 };
 use airlock_protocol::{SandboxId, approval::Pending, event::Event, policy::Policy};
 use record::Owed;
@@ -51,6 +59,10 @@ pub struct Setup {
     pub ask_timeout: Duration,
     /// Ports inside that connections from outside may reach (`--publish`).
     pub published: Vec<u16>,
+    /// Whether connections can be opened: the sandbox trusts an authority of ours.
+    pub can_open: bool,
+    /// What requests may carry and the sandbox never sees.
+    pub secrets: Secrets,
 }
 
 /// Decides for one sandbox.
@@ -62,14 +74,19 @@ pub struct Gate {
     judge: RefCell<Rc<Judge>>,
     generation: watch::Sender<u64>,
     published: Vec<u16>,
+    secrets: Secrets,
     approvals: Approvals,
     events: Rc<Events>,
     ledger: Ledger,
     owed: RefCell<Owed>,
     refusals: RefCell<Refusals>,
     refused: Notify,
+    /// Connections, and what is inside of them.
     busy: RefCell<busy::Busy>,
+    busy_inside: RefCell<busy::Busy>,
     crowded: Notify,
+    meters: RefCell<Meters>,
+    opening: opening::Opening,
     trouble: trouble::Trouble,
 }
 
@@ -77,6 +94,9 @@ impl Gate {
     /// A gate with these rules.
     pub fn new(setup: Setup) -> Result<Gate, BadPolicy> {
         let judge = Judge::compile(&setup.policy)?;
+        let opening = opening::Opening::new(setup.can_open);
+        opening.check(&judge)?;
+        let meters = RefCell::new(Meters::for_policy(&setup.policy, &Meters::default()));
         let events = Rc::new(Events::default());
         Ok(Gate {
             sandbox: setup.sandbox,
@@ -85,6 +105,7 @@ impl Gate {
             judge: RefCell::new(Rc::new(judge)),
             generation: watch::Sender::new(0),
             published: setup.published,
+            secrets: setup.secrets,
             approvals: Approvals::new(setup.ask_timeout, events.clone()),
             events,
             ledger: setup.ledger,
@@ -92,7 +113,10 @@ impl Gate {
             refusals: RefCell::default(),
             refused: Notify::new(),
             busy: RefCell::default(),
+            busy_inside: RefCell::default(),
             crowded: Notify::new(),
+            meters,
+            opening,
             trouble: trouble::Trouble::default(),
         })
     }
@@ -105,6 +129,11 @@ impl Gate {
     /// The rules in force, ready to decide. Kept across a wait, they may be old: see [`Gate::generation`].
     pub fn judge(&self) -> Rc<Judge> {
         self.judge.borrow().clone()
+    }
+
+    /// What requests may carry and the sandbox never sees.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Counts changes of the rules.

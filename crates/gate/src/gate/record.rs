@@ -5,7 +5,7 @@ use crate::{
     host::Target,
     judge::Judged,
     ledger,
-    permit::{Denial, Reason, Trace},
+    permit::{Call, Denial, Reason, Trace},
     refusals::{Asked, Counted, Key, Sort},
 };
 use airlock_protocol::{
@@ -57,7 +57,8 @@ impl Gate {
             code: finished.code,
         };
         let flow = finished.trace.flow;
-        if finished.trace.is_counted && self.busy.borrow_mut().end(flow, finished.status, ended.clone()) {
+        let many = if finished.trace.call.is_none() { &self.busy } else { &self.busy_inside };
+        if finished.trace.is_counted && many.borrow_mut().end(flow, finished.status, ended.clone()) {
             self.crowded.notify_one();
             return;
         }
@@ -65,12 +66,21 @@ impl Gate {
     }
 
     /// Something permitted turned out to be forbidden: its address, the name in its TLS. `Ok` if it may go on, since only
-    /// audited; an address never may.
+    /// audited; what could not be told safe never may.
     pub fn note_denial(&self, trace: &Trace, reason: Reason, detail: &str) -> Result<(), Denial> {
-        let is_excused = self.policy.borrow().audit_only && reason != Reason::Address;
+        let is_excused = self.policy.borrow().audit_only && !reason.is_final();
         let detail = ledger::shown(detail);
+        let Trace { target, port, call, .. } = trace;
+        let (crossing, what) = match call.as_deref() {
+            None => (crossing::connect(target, *port), crossing::connecting(target, *port)),
+            Some(Call { method, path }) => {
+                let (host, method, path) = (target.to_string(), method.clone(), path.clone());
+                let what = crossing::requesting(&method, &path, target, *port);
+                (Crossing::Request { host, port: *port, method, path }, what)
+            }
+        };
         self.record_or_owe(Entry::Decision {
-            crossing: crossing::connect(&trace.target, trace.port),
+            crossing,
             verdict: if is_excused { Verdict::Allow } else { Verdict::Deny },
             audit_only: is_excused,
             rule: trace.rule.clone(),
@@ -82,7 +92,6 @@ impl Gate {
         if is_excused {
             return Ok(());
         }
-        let what = crossing::connecting(&trace.target, trace.port);
         let rule = trace.rule.clone();
         Err(Denial { reason, what, rule, detail: Some(detail), hint: String::new() })
     }
@@ -143,7 +152,10 @@ impl Gate {
     /// Tells counted connections when their window closes. Runs until dropped.
     pub(super) async fn keep_telling_busy(&self) {
         loop {
-            let closes_at = self.busy.borrow().closes_at();
+            let closes_at = [&self.busy, &self.busy_inside]
+                .into_iter()
+                .filter_map(|busy| busy.borrow().closes_at())
+                .min();
             match closes_at {
                 Some(at) if at <= tokio::time::Instant::now() => self.tell_busy(),
                 // It may have got longer meanwhile.
@@ -154,8 +166,10 @@ impl Gate {
     }
 
     pub(super) fn tell_busy(&self) {
-        let counted = self.busy.borrow_mut().take();
-        counted.into_iter().for_each(|entry| self.record_or_owe(entry));
+        for busy in [&self.busy, &self.busy_inside] {
+            let counted = busy.borrow_mut().take();
+            counted.into_iter().for_each(|entry| self.record_or_owe(entry));
+        }
     }
 
     fn tell_refused(&self) {
@@ -190,7 +204,7 @@ impl Gate {
         let judged = target.map(|target| judge.connect(&target, port));
         let (reason, rule) = match judged {
             _ if protocol != "tcp" => (Reason::Protocol, None),
-            Some(Judged { verdict: Some(Verdict::Deny), rule }) => (Reason::Rule, rule),
+            Some(Judged { verdict: Some(Verdict::Deny), rule, .. }) => (Reason::Rule, rule),
             _ => (Reason::NoRule, None),
         };
         Entry::Decision {

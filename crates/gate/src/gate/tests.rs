@@ -84,8 +84,17 @@ fn gate(folder: &Path, policy: Policy) -> Gate {
     let sandbox = "3f9a0c2e7b14".parse().unwrap();
     let ledger = Ledger::open(folder, "3f9a0c2e7b14".parse().unwrap(), false).unwrap();
     let ask_timeout = Duration::from_secs(60);
-    Gate::new(Setup { sandbox, name: "web".into(), policy, ledger, ask_timeout, published: vec![8080] })
-        .unwrap()
+    Gate::new(Setup {
+        sandbox,
+        name: "web".into(),
+        policy,
+        ledger,
+        ask_timeout,
+        published: vec![8080],
+        can_open: true,
+        secrets: Default::default(),
+    })
+    .unwrap()
 }
 
 fn connect(host: &str, port: u16) -> Crossing {
@@ -655,7 +664,16 @@ async fn a_durable_gate_answers_when_the_disk_has_the_record() {
     let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
     let ledger = Ledger::open(folder.path(), sandbox.clone(), true).unwrap();
     let (policy, ask_timeout) = (rules(POLICY), Duration::from_secs(60));
-    let setup = Setup { sandbox, name: "web".into(), policy, ledger, ask_timeout, published: Vec::new() };
+    let setup = Setup {
+        sandbox,
+        name: "web".into(),
+        policy,
+        ledger,
+        ask_timeout,
+        published: Vec::new(),
+        can_open: false,
+        secrets: Default::default(),
+    };
     let gate = Gate::new(setup).unwrap();
     let mut asked = pin!(gate.ask(connect("api.example.com", 443)));
     assert!(poll(asked.as_mut()).is_pending());

@@ -3,10 +3,11 @@
 use super::{Judge, claims::merged};
 use crate::{
     address::{Cidr, special_range},
+    conditions::Conditions,
     pattern::Pattern,
-    policy::BadPolicy,
+    policy::{BadPolicy, check_pin},
 };
-use airlock_protocol::policy::{Origin, Policy, Ports, Rule, Tls, Verdict};
+use airlock_protocol::policy::{Body, Git, Origin, Policy, Ports, Request, Rule, Tls, Verdict};
 use std::{collections::HashSet, net::IpAddr};
 
 /// Most hosts in all rules together.
@@ -21,6 +22,9 @@ pub struct CompiledRule {
     ports: Vec<Ports>,
     tls: Tls,
     private: Vec<Cidr>,
+    pins: Vec<String>,
+    body: Option<Body>,
+    conditions: Option<Conditions>,
     origin: Origin,
     words: String,
 }
@@ -46,9 +50,24 @@ impl CompiledRule {
         &self.ports
     }
 
-    /// What must be true of TLS.
+    /// What must be true of TLS: a rule with pins, or one that asks something of requests, is about opened connections.
     pub fn tls(&self) -> Tls {
         self.tls
+    }
+
+    /// Keys of which the server's certificate must have one; any where empty.
+    pub fn pins(&self) -> &[String] {
+        &self.pins
+    }
+
+    /// How much of bodies scripts see.
+    pub fn body(&self) -> Option<Body> {
+        self.body
+    }
+
+    /// What it asks of requests, if it does.
+    pub(crate) fn conditions(&self) -> Option<&Conditions> {
+        self.conditions.as_ref()
     }
 
     /// Special ranges that may be dialled: those of `private`, and those that the rule itself names as hosts.
@@ -79,6 +98,9 @@ impl Judge {
         let mut judge = Judge::default();
         for (index, rule) in policy.rules.iter().enumerate() {
             judge.add(compile(index, rule)?);
+        }
+        if policy.bandwidth == Some(0) {
+            return Err(BadPolicy::nowhere("policy", "a bandwidth of nothing lets nothing pass"));
         }
         Ok(judge)
     }
@@ -121,23 +143,38 @@ impl Judge {
 
     /// The rules before `rule` that together match all it says about `host`, if they do.
     fn covering(&self, rule: &CompiledRule, host: &Pattern) -> Option<Vec<usize>> {
-        let about: Vec<&super::Claims> = match host {
+        let about: Vec<&super::Said> = match host {
             Pattern::Name(name) => self.about_name(name).collect(),
             Pattern::Under(suffix) => self.about_suffix(suffix).collect(),
             Pattern::EveryName => vec![&self.every],
             Pattern::Addresses(range) => self.about_address(*range).collect(),
         };
-        let mut earlier = super::deciding(&about, &rule.ports);
+        let whole: Vec<&super::Claims> = about.iter().map(|said| &said.whole).collect();
+        let mut earlier = super::deciding(&whole, &rule.ports);
         earlier.retain(|(_, index)| *index < rule.index);
+        earlier.extend(
+            about.iter().flat_map(|said| &said.inside).filter(|(_, index)| self.is_wider(*index, rule)),
+        );
         let taken: Vec<Ports> = earlier.iter().map(|(run, _)| *run).collect();
         super::claims::without(&rule.ports, &taken)
             .is_empty()
             .then(|| earlier.into_iter().map(|(_, index)| index).collect())
     }
 
+    /// Whether an earlier rule asks no more of requests than `rule` does. One that asks anything is never wider than one that
+    /// asks nothing.
+    fn is_wider(&self, index: usize, rule: &CompiledRule) -> bool {
+        let earlier = self.rules.get(index).filter(|_| index < rule.index).and_then(CompiledRule::conditions);
+        earlier.zip(rule.conditions()).is_some_and(|(earlier, own)| earlier.covers(own))
+    }
+
     fn add(&mut self, rule: CompiledRule) {
+        self.looks_inside |= rule.conditions.is_some();
         for host in &rule.hosts {
-            let claim = |claims: &mut super::Claims| claims.claim(&rule.ports, rule.index);
+            let claim = |said: &mut super::Said| match rule.conditions {
+                None => said.whole.claim(&rule.ports, rule.index),
+                Some(_) => said.inside.extend(rule.ports.iter().map(|run| (*run, rule.index))),
+            };
             match host {
                 Pattern::Name(name) => claim(self.names.entry(name.clone()).or_default()),
                 Pattern::Under(suffix) => claim(self.under.entry(suffix.clone()).or_default()),
@@ -186,9 +223,36 @@ fn compile(index: usize, rule: &Rule) -> Result<CompiledRule, BadPolicy> {
         private.push(range);
     }
     private.extend(hosts.iter().filter_map(named_special));
+    let conditions = Conditions::compile(&rule.request, rule.verdict).map_err(bad)?;
+    let tls = tls(rule).map_err(bad)?;
+    check_bounds(rule).map_err(bad)?;
     let words = words(rule);
     let ports = merged(rule.ports.clone());
-    Ok(CompiledRule { index, verdict: rule.verdict, hosts, ports, tls: rule.tls, private, origin, words })
+    let (verdict, pins, body) = (rule.verdict, rule.pins.clone(), rule.body);
+    Ok(CompiledRule { index, verdict, hosts, ports, tls, private, pins, body, conditions, origin, words })
+}
+
+/// What looks inside needs a connection that is opened.
+fn tls(rule: &Rule) -> Result<Tls, String> {
+    if let Some(why) = rule.pins.iter().find_map(|pin| check_pin(pin).err()) {
+        return Err(why.to_string());
+    }
+    match (rule.request.is_any() && rule.pins.is_empty() && rule.body.is_none(), rule.tls) {
+        (true, tls) => Ok(tls),
+        (false, Tls::Opaque) => {
+            Err("a rule about requests, bodies or pins cannot have tls = \"opaque\"".to_string())
+        }
+        (false, Tls::Checked | Tls::Opened) => Ok(Tls::Opened),
+    }
+}
+
+fn check_bounds(rule: &Rule) -> Result<(), String> {
+    let is_never = rule.bounds.rate.is_some_and(|rate| rate.count == 0 || rate.seconds == 0)
+        || rule.bounds.bandwidth == Some(0);
+    match is_never {
+        true => Err("a rate or a bandwidth of nothing lets nothing pass".to_string()),
+        false => Ok(()),
+    }
 }
 
 /// A range that is special as a whole is meant where it is named; one that merely holds special addresses opens none of them.
@@ -201,15 +265,35 @@ fn named_special(host: &Pattern) -> Option<Cidr> {
 
 /// The rule for a person.
 pub(crate) fn words(rule: &Rule) -> String {
-    let verdict = verdict_word(rule.verdict);
+    let verdict = format!("{}{}", verdict_word(rule.verdict), what(&rule.request));
     let first = rule.hosts.first().map_or("nothing", String::as_str);
-    let more = match rule.hosts.len() {
-        0 | 1 => String::new(),
-        count => format!(" and {} more", count - 1),
+    let more = match (rule.hosts.len(), rule.request.paths.as_slice()) {
+        (0 | 1, [path]) => path.clone(),
+        (0 | 1, []) => String::new(),
+        (0 | 1, paths) => format!(", {} paths", paths.len()),
+        (count, _) => format!(" and {} more", count - 1),
     };
     match rule.origin.from.is_empty() {
         true => format!("{verdict} {first}{more}"),
         false => format!("{verdict} {first}{more} ({})", place(&rule.origin)),
+    }
+}
+
+/// What of requests, before the host: ` GET, HEAD`, ` git push to`.
+fn what(request: &Request) -> String {
+    match (request.git, request.websocket) {
+        (Some(git), _) => format!(" git {} at", git_word(git)),
+        (None, Some(true)) => " WebSockets to".to_string(),
+        (None, _) if request.methods.is_empty() => String::new(),
+        (None, _) => format!(" {}", request.methods.join(", ")),
+    }
+}
+
+/// As it is written in a file.
+pub(crate) fn git_word(git: Git) -> &'static str {
+    match git {
+        Git::Fetch => "fetch",
+        Git::Push => "push",
     }
 }
 

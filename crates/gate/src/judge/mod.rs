@@ -1,7 +1,8 @@
-//! What the rules say about a connection. Pure: it neither waits nor writes.
+//! What the rules say about a connection, and about a request inside one. Pure: it neither waits nor writes.
 //!
 //! The first rule that matches decides. The rules are compiled into an index, so that a decision costs a few look-ups, however many
-//! rules there are.
+//! rules there are. Rules that ask something of requests decide no connection: where one of them could still speak, the connection
+//! is opened if some request inside could be allowed, and each request is judged.
 //!
 //! ```
 //! use airlock_gate::{host::Target, judge::Judge, policy};
@@ -17,18 +18,20 @@
 mod claims;
 mod compile;
 mod explain;
+mod request;
 
 pub(crate) use claims::merged;
 pub use compile::CompiledRule;
-pub(crate) use compile::{place, verdict_word};
+pub(crate) use compile::{git_word, place, verdict_word};
 pub(crate) use explain::PortWords;
 pub use explain::{Explained, Missed, Passed};
+pub(crate) use request::Narrowest;
 
 use crate::{
     address::Cidr,
     host::{HostName, Target},
 };
-use airlock_protocol::policy::{Ports, Verdict};
+use airlock_protocol::policy::{Ports, Tls, Verdict};
 use claims::{Claims, deciding};
 use std::{collections::HashMap, net::IpAddr};
 
@@ -36,23 +39,38 @@ use std::{collections::HashMap, net::IpAddr};
 #[derive(Debug, Default)]
 pub struct Judge {
     rules: Vec<CompiledRule>,
-    names: HashMap<HostName, Claims>,
-    under: HashMap<HostName, Claims>,
-    every: Claims,
+    names: HashMap<HostName, Said>,
+    under: HashMap<HostName, Said>,
+    every: Said,
     /// As `every`, of the rules that deny: no other `*` speaks about the host's own loopback.
-    every_denied: Claims,
-    addresses: HashMap<Cidr, Claims>,
+    every_denied: Said,
+    addresses: HashMap<Cidr, Said>,
     /// Lengths of prefixes that occur, for IPv4 and IPv6.
     prefixes: [Vec<u8>; 2],
+    /// Whether any rule asks something of requests.
+    looks_inside: bool,
 }
 
-/// What the rules say about one connection.
+/// What is said about the hosts of one pattern.
+#[derive(Debug, Default)]
+struct Said {
+    /// By rules about whole connections.
+    whole: Claims,
+    /// By rules that ask something of requests, in their order.
+    inside: Vec<(Ports, usize)>,
+}
+
+/// What the rules say about one connection, or about one request.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'a> {
     /// The verdict of the rule; none where no rule matched, which is a denial.
     pub verdict: Option<Verdict>,
-    /// The rule.
+    /// The rule. Of a connection whose requests decide: the first that could let one of them pass.
     pub rule: Option<&'a CompiledRule>,
+    /// What must be true of TLS inside.
+    pub tls: Tls,
+    /// Whether the requests inside a connection decide, each for itself.
+    pub inside: bool,
 }
 
 impl Judge {
@@ -61,30 +79,52 @@ impl Judge {
         &self.rules
     }
 
+    /// Whether some connection has to be opened.
+    pub fn needs_opening(&self) -> bool {
+        self.looks_inside || self.rules.iter().any(|rule| rule.tls() == Tls::Opened)
+    }
+
     /// What the rules say about a connection to `target`.
     pub fn connect(&self, target: &Target, port: u16) -> Judged<'_> {
-        let first = match target {
-            Target::Name(name) => self.about_name(name).filter_map(|claims| claims.at(port)).min(),
-            Target::Address(address) => {
-                self.about_address(address.to_canonical().into()).filter_map(|claims| claims.at(port)).min()
-            }
-        };
-        let rule = first.and_then(|index| self.rules.get(index));
-        Judged { verdict: rule.map(CompiledRule::verdict), rule }
+        match target {
+            Target::Name(name) => self.judge(self.about_name(name), port),
+            Target::Address(address) => self.judge(self.about_address(address.to_canonical().into()), port),
+        }
+    }
+
+    fn judge<'a>(&'a self, about: impl Iterator<Item = &'a Said> + Clone, port: u16) -> Judged<'a> {
+        let whole = about.clone().filter_map(|said| said.whole.at(port)).min();
+        if !self.looks_inside {
+            return self.by_whole(whole);
+        }
+        let before = whole.unwrap_or(usize::MAX);
+        if !about.clone().any(|said| said.inside_at(port).any(|rule| rule < before)) {
+            return self.by_whole(whole);
+        }
+        let first = |said: &'a Said| said.inside_at(port).find(|rule| *rule < before && self.opens(*rule));
+        let opening = about.filter_map(first).chain(whole.filter(|rule| self.opens(*rule))).min();
+        let Some(rule) = opening.and_then(|index| self.rules.get(index)) else { return self.by_whole(whole) };
+        Judged { verdict: Some(Verdict::Allow), rule: Some(rule), tls: Tls::Opened, inside: true }
+    }
+
+    fn by_whole(&self, rule: Option<usize>) -> Judged<'_> {
+        let rule = rule.and_then(|index| self.rules.get(index));
+        let tls = rule.map_or(Tls::Checked, CompiledRule::tls);
+        Judged { verdict: rule.map(CompiledRule::verdict), rule, tls, inside: false }
     }
 
     /// The ports on which a connection to `name` would be allowed or asked about. None: the name is not known inside.
     pub fn could_match(&self, name: &HostName) -> Vec<Ports> {
-        let about: Vec<&Claims> = self.about_name(name).collect();
+        let about: Vec<&Said> = self.about_name(name).collect();
         self.open(&about)
     }
 
     /// The wildcard rule that lets `name` be known inside, by its index; none if a rule names it in full, or nothing does.
     pub fn wildcard_of(&self, name: &HostName) -> Option<usize> {
-        if self.names.get(name).is_some_and(|claims| claims.rules().any(|rule| self.opens(rule))) {
+        if self.names.get(name).is_some_and(|said| said.rules().any(|rule| self.opens(rule))) {
             return None;
         }
-        self.about_name(name).flat_map(Claims::rules).filter(|rule| self.opens(*rule)).min()
+        self.about_name(name).flat_map(Said::rules).filter(|rule| self.opens(*rule)).min()
     }
 
     /// Addresses and ports for which a connection would be allowed or asked about. No two overlap.
@@ -94,7 +134,7 @@ impl Judge {
         ranges.sort_by_key(|range| (range.network(), range.prefix()));
         let mut openings: HashMap<Cidr, Vec<Ports>> = HashMap::new();
         for range in &ranges {
-            let about: Vec<&Claims> = self.about_address(**range).collect();
+            let about: Vec<&Said> = self.about_address(**range).collect();
             let wider = self.wider_than(**range).filter_map(|wider| openings.get(&wider));
             let known: Vec<Ports> = wider.flatten().copied().collect();
             openings.insert(**range, claims::without(&self.open(&about), &known));
@@ -109,38 +149,56 @@ impl Judge {
         self.rules.get(rule).is_some_and(|rule| rule.verdict() != Verdict::Deny)
     }
 
-    /// The ports that rules which do not deny decide, if all of `about` speak.
-    fn open(&self, about: &[&Claims]) -> Vec<Ports> {
-        let decided = deciding(about, &[Ports::ALL])
-            .into_iter()
-            .filter(|(_, rule)| self.opens(*rule))
-            .map(|(ports, _)| ports);
-        claims::merged(decided.collect())
+    /// The ports on which something could cross, if all of `about` speak.
+    fn open(&self, about: &[&Said]) -> Vec<Ports> {
+        let whole: Vec<&Claims> = about.iter().map(|said| &said.whole).collect();
+        let decided = deciding(&whole, &[Ports::ALL]);
+        let mut open: Vec<Ports> =
+            decided.iter().filter(|(_, rule)| self.opens(*rule)).map(|(ports, _)| *ports).collect();
+        for (ports, rule) in about.iter().flat_map(|said| &said.inside).filter(|(_, rule)| self.opens(*rule))
+        {
+            let earlier: Vec<Ports> =
+                decided.iter().filter(|(_, other)| other < rule).map(|(ports, _)| *ports).collect();
+            open.extend(claims::without(&[*ports], &earlier));
+        }
+        claims::merged(open)
     }
 
-    fn about_name(&self, name: &HostName) -> impl Iterator<Item = &Claims> {
+    fn about_name(&self, name: &HostName) -> impl Iterator<Item = &Said> + Clone {
         let every = if name.is_host_airlock() { &self.every_denied } else { &self.every };
         let parents = name.parents().filter_map(|parent| self.under.get(parent));
         self.names.get(name).into_iter().chain(parents).chain([every])
     }
 
     /// Whatever was said about all names under `suffix`.
-    fn about_suffix(&self, suffix: &HostName) -> impl Iterator<Item = &Claims> {
+    fn about_suffix(&self, suffix: &HostName) -> impl Iterator<Item = &Said> {
         let wider = suffix.parents().filter_map(|parent| self.under.get(parent));
         self.under.get(suffix).into_iter().chain(wider).chain([&self.every])
     }
 
     /// Whatever was said about ranges that hold all of `range`.
-    fn about_address(&self, range: Cidr) -> impl Iterator<Item = &Claims> {
+    fn about_address(&self, range: Cidr) -> impl Iterator<Item = &Said> + Clone {
         self.wider_than(range).chain([range]).filter_map(|range| self.addresses.get(&range))
     }
 
     /// The wider ranges that hold all of `range`, of the lengths that occur.
-    fn wider_than(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
+    fn wider_than(&self, range: Cidr) -> impl Iterator<Item = Cidr> + Clone {
         let [v4, v6] = &self.prefixes;
         let prefixes = if matches!(range.network(), IpAddr::V4(_)) { v4 } else { v6 };
         let wider = prefixes.iter().filter(move |prefix| **prefix < range.prefix());
         wider.map(move |prefix| Cidr::holding(range.network(), *prefix))
+    }
+}
+
+impl Said {
+    /// Rules that ask something of requests on `port`, in their order.
+    fn inside_at(&self, port: u16) -> impl Iterator<Item = usize> {
+        self.inside.iter().filter(move |(ports, _)| ports.contains(port)).map(|(_, rule)| *rule)
+    }
+
+    /// The rules that decide about some port.
+    fn rules(&self) -> impl Iterator<Item = usize> {
+        self.whole.rules().chain(self.inside.iter().map(|(_, rule)| *rule))
     }
 }
 

@@ -127,6 +127,14 @@ impl Ledger {
         }
     }
 
+    /// As [`Ledger::commit`], where nothing can wait for others.
+    pub fn commit_now(&self) -> Result<(), Error> {
+        match self.durable {
+            true => self.sync_now(),
+            false => Ok(()),
+        }
+    }
+
     /// Brings to the disk, within a second, what is written. Runs until dropped; wakes only after a record.
     pub async fn keep_synced(&self) {
         self.unsynced.keep().await;

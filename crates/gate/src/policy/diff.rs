@@ -1,5 +1,6 @@
 //! What is different between two policies.
 
+use super::{bounds::shown_bytes, write::inside_keys};
 use crate::judge::{PortWords, place, verdict_word};
 use airlock_protocol::policy::{Policy, Rule, Tls};
 use std::fmt;
@@ -14,6 +15,8 @@ pub struct Diff {
     pub changes: Vec<Change>,
     /// Whether the new policy only records, where the old one did not or the other way round.
     pub audit_only: Option<bool>,
+    /// The bandwidth of the sandbox before and after, where it changed.
+    pub bandwidth: Option<(Option<u64>, Option<u64>)>,
 }
 
 /// One rule that came or went. A rule that moved does both.
@@ -28,13 +31,14 @@ pub enum Change {
 /// What turns `old` into `new`. Where a rule was written makes no difference.
 pub fn diff(old: &Policy, new: &Policy) -> Diff {
     let audit_only = (old.audit_only != new.audit_only).then_some(new.audit_only);
-    Diff { changes: changes(&old.rules, &new.rules), audit_only }
+    let bandwidth = (old.bandwidth != new.bandwidth).then_some((old.bandwidth, new.bandwidth));
+    Diff { changes: changes(&old.rules, &new.rules), audit_only, bandwidth }
 }
 
 impl Diff {
     /// Whether both policies say the same.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.audit_only.is_none()
+        self.changes.is_empty() && self.audit_only.is_none() && self.bandwidth.is_none()
     }
 }
 
@@ -43,6 +47,12 @@ impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(audit_only) = self.audit_only {
             writeln!(f, "{} audit_only", if audit_only { '+' } else { '-' })?;
+        }
+        let (before, after) = self.bandwidth.unwrap_or_default();
+        for (sign, bandwidth) in [('-', before), ('+', after)] {
+            if let Some(bandwidth) = bandwidth {
+                writeln!(f, "{sign} bandwidth {}/s", shown_bytes(bandwidth))?;
+            }
         }
         for change in &self.changes {
             match change {
@@ -61,8 +71,13 @@ impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Line(rule) = self;
         write!(f, "{} {} on {}", verdict_word(rule.verdict), rule.hosts.join(", "), PortWords(&rule.ports))?;
-        if rule.tls == Tls::Opaque {
-            f.write_str(", tls opaque")?;
+        for key in inside_keys(rule) {
+            write!(f, ", {}", key.replacen(" = ", " ", 1))?;
+        }
+        match rule.tls {
+            Tls::Checked => {}
+            Tls::Opaque => f.write_str(", tls opaque")?,
+            Tls::Opened => f.write_str(", tls opened")?,
         }
         if !rule.private.is_empty() {
             write!(f, ", private {}", rule.private.join(", "))?;
@@ -77,6 +92,10 @@ impl fmt::Display for Line<'_> {
 fn same(one: &Rule, other: &Rule) -> bool {
     let said = |rule: &Rule| (rule.verdict, rule.tls);
     said(one) == said(other)
+        && one.request == other.request
+        && one.bounds == other.bounds
+        && one.pins == other.pins
+        && one.body == other.body
         && one.hosts == other.hosts
         && one.ports == other.ports
         && one.private == other.private

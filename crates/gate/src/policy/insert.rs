@@ -12,7 +12,7 @@ use std::ops::Range;
 /// the first that does otherwise. A rule that is about the very same is changed in its place. Nothing changes where the rules say so
 /// already.
 ///
-/// What a rule says about TLS and private ranges holds for the new rule too, if it said so about all that the new rule matches.
+/// What a rule says about TLS, pins, private ranges and bounds holds for the new rule too, if it said so about all that the new rule matches.
 pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -> Result<String, BadPolicy> {
     let reads = reader.rules(source)?;
     let rules: Vec<Rule> = reads.iter().map(|read| read.rule.clone()).collect();
@@ -27,7 +27,10 @@ pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -
     if decides(&rules, rule)? {
         return Ok(source.text.to_string());
     }
-    let is_same = read.rule.hosts == rule.hosts && read.rule.ports == rule.ports;
+    let is_same = read.rule.hosts == rule.hosts
+        && read.rule.ports == rule.ports
+        && read.rule.request == rule.request
+        && (rule.verdict != Verdict::Deny || is_bare(&read.rule));
     let is_alone = reads.iter().filter(|other| other.at == read.at).count() == 1;
     let written = match is_same && is_alone {
         true => changed(source, read, rule),
@@ -36,26 +39,72 @@ pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -
     check(reader, source, written, rule)
 }
 
-/// The new rule with what the old one says about TLS and private ranges.
+/// The new rule with what the old one says about TLS, addresses and bounds.
 fn heir(new: &Rule, old: &Rule) -> Result<Rule, BadPolicy> {
     let wider = Policy { rules: vec![old.clone(), new.clone()], ..Policy::default() };
     let is_covered = matches!(Judge::compile(&wider)?.shadows().as_slice(), [_, Some(_)]);
     if !is_covered || [old.verdict, new.verdict].contains(&Verdict::Deny) {
         return Ok(new.clone());
     }
-    let tls = if new.tls == Tls::default() { old.tls } else { new.tls };
+    let is_blind =
+        old.tls == Tls::Opaque && !(new.request.is_any() && new.pins.is_empty() && new.body.is_none());
+    let tls = if new.tls == Tls::default() && !is_blind { old.tls } else { new.tls };
     let private = if new.private.is_empty() { old.private.clone() } else { new.private.clone() };
-    Ok(Rule { tls, private, ..new.clone() })
+    let pins = if new.pins.is_empty() && tls != Tls::Opaque { old.pins.clone() } else { new.pins.clone() };
+    let bounds = if new.bounds.is_none() { old.bounds } else { new.bounds };
+    let body = new.body.or(old.body).filter(|_| tls != Tls::Opaque);
+    Ok(Rule { tls, private, pins, bounds, body, ..new.clone() })
+}
+
+/// Whether it says nothing that a rule which denies cannot say.
+fn is_bare(rule: &Rule) -> bool {
+    rule.tls == Tls::default()
+        && rule.private.is_empty()
+        && rule.pins.is_empty()
+        && rule.bounds.is_none()
+        && rule.body.is_none()
 }
 
 /// Whether `rules` give all that `rule` matches its verdict.
 fn decides(rules: &[Rule], rule: &Rule) -> Result<bool, BadPolicy> {
-    let with = Policy { rules: rules.iter().chain([rule]).cloned().collect(), ..Policy::default() };
-    let judge = Judge::compile(&with)?;
-    let Some(Some(by)) = judge.shadows().pop() else { return Ok(false) };
+    let covered = |count: usize| -> Result<Option<Vec<usize>>, BadPolicy> {
+        let first = rules.iter().take(count).chain([rule]).cloned().collect();
+        let judge = Judge::compile(&Policy { rules: first, ..Policy::default() })?;
+        Ok(judge.shadows().pop().flatten())
+    };
+    if covered(rules.len())?.is_none() {
+        return Ok(false);
+    }
+    // The fewest of the first rules that match all of it.
+    let (mut few, mut enough) = (0, rules.len());
+    while few < enough {
+        let middle = few.midpoint(enough);
+        match covered(middle)? {
+            Some(_) => enough = middle,
+            None => few = middle + 1,
+        }
+    }
+    let by = covered(enough)?.unwrap_or_default();
     let opened = |old: &Rule| rule.private.iter().all(|range| old.private.contains(range));
-    let same = |old: &Rule| old.verdict == rule.verdict && old.tls == rule.tls && opened(old);
-    Ok(by.iter().filter_map(|index| rules.get(*index)).all(same))
+    let same = |old: &Rule| {
+        old.verdict == rule.verdict
+            && old.tls == rule.tls
+            && old.pins == rule.pins
+            && old.body == rule.body
+            && old.bounds == rule.bounds
+            && opened(old)
+    };
+    let first =
+        Policy { rules: rules.iter().take(enough).chain([rule]).cloned().collect(), ..Policy::default() };
+    let judge = Judge::compile(&first)?;
+    let own = judge.rules().last();
+    // A rule about some requests takes them away from those behind it.
+    let takes = |other: &CompiledRule| {
+        other.conditions().is_some()
+            && other.verdict() != rule.verdict
+            && own.is_some_and(|own| own.index() != other.index() && meet(own, other))
+    };
+    Ok(by.iter().filter_map(|index| rules.get(*index)).all(same) && !judge.rules().iter().any(takes))
 }
 
 fn meet(one: &CompiledRule, other: &CompiledRule) -> bool {

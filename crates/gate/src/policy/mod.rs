@@ -6,11 +6,14 @@
 //! | [`union`], [`diff`] | join several policies into one, tell two apart |
 //! | [`show`], [`narrow`], [`write_rule`] | write: all rules, the rules that would have sufficed, one more rule |
 
+mod bounds;
 mod check;
 mod diff;
 mod hosts;
 mod insert;
+mod inside;
 mod markdown;
+mod packages;
 mod ports;
 mod read;
 mod rule;
@@ -19,7 +22,9 @@ mod suggest;
 mod union;
 mod write;
 
+pub(crate) use bounds::check_pin;
 pub use diff::{Change, Diff, diff};
+pub use packages::registry_url;
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;

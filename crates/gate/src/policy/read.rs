@@ -1,9 +1,9 @@
 //! `airlock.toml`, as far as it is about rules. Its other keys are left to whoever knows them.
 
 use super::{
-    BadPolicy, LARGEST, MOST_RULES, Source, check,
+    BadPolicy, LARGEST, MOST_RULES, Source, bounds, check,
     hosts::{Hosts, Word},
-    ports, rule, suggestion,
+    packages, ports, rule, suggestion,
 };
 use crate::groups::{self, Discovered, Group};
 use airlock_protocol::policy::Policy;
@@ -72,13 +72,15 @@ pub(super) fn reads(
         };
         file.policy.audit_only = *audit_only;
     }
+    file.policy.packages = packages::read(source, table.get_ref())?;
+    file.policy.bandwidth = bounds::read_bandwidth(source, table.get_ref())?;
     let mut reads = Vec::new();
     if let Some(value) = table.get_ref().get("rule") {
         reads = rules(source, value, &Hosts { source, known: &known })?;
         reads.sort_by_key(|read| read.at.start);
         check::whole(source, &reads)?;
     }
-    let own = ["rule", "groups", "audit_only"];
+    let own = ["rule", "groups", "audit_only", "bandwidth", "packages"];
     let others = table.get_ref().keys().filter(|key| !own.contains(&key.get_ref().as_ref()));
     file.others = others.map(|key| OtherKey { name: key.get_ref().to_string(), at: key.span() }).collect();
     file.others.sort_by_key(|key| key.at.start);

@@ -3,6 +3,7 @@
 use super::{
     BadPolicy, Source,
     hosts::{Hosts, Named, Word, kind_of, split_ports},
+    inside::{self, Inside},
     ports,
     read::{Value, strings, unknown},
 };
@@ -14,6 +15,9 @@ use crate::{
 use airlock_protocol::policy::{Origin, Ports, Rule, Tls, Verdict};
 use std::{collections::HashSet, ops::Range};
 use toml::de::{DeTable, DeValue};
+
+/// The port of SSH.
+const SSH: u16 = 22;
 
 /// A rule and what is checked when all rules are known.
 #[derive(Debug)]
@@ -27,10 +31,11 @@ pub(super) struct Read {
     pub(super) examples: Vec<(String, Range<usize>)>,
 }
 
-const KEYS: [&str; 7] = ["allow", "deny", "ask", "ports", "tls", "private", "examples"];
-
-/// Keys about what is inside a connection.
-const REQUEST_KEYS: [&str; 11] = [
+const KEYS: [&str; 20] = [
+    "allow",
+    "deny",
+    "ask",
+    "ports",
     "methods",
     "paths",
     "query",
@@ -41,7 +46,12 @@ const REQUEST_KEYS: [&str; 11] = [
     "rate",
     "bytes",
     "bandwidth",
+    "tls",
     "pins",
+    "body",
+    "body_over",
+    "private",
+    "examples",
 ];
 
 /// Reads a `[[rule]]` that stands at `at`, on `line`. A group whose hosts have ports of their own makes more than one rule of it.
@@ -64,8 +74,14 @@ pub(super) fn read(
         let bad = source.bad(value.span(), "a rule names at least one host");
         return Err(bad.fix("name one, or remove the rule"));
     }
-    let tls = read_tls(source, table, verdict)?;
     let private = read_private(source, table, verdict)?;
+    let said = inside::read(source, table, verdict)?;
+    let tls = read_tls(source, table, verdict, &said)?;
+    if let Some((_, at)) = &said.git_at
+        && named.iter().flat_map(|named| &named.ports).any(|run| run.contains(SSH))
+    {
+        return Err(inside::ssh(source, at.clone()));
+    }
     let examples = match table.get("examples") {
         None => Vec::new(),
         Some(value) => strings(source, value, "examples")?,
@@ -73,7 +89,15 @@ pub(super) fn read(
     let examples: Vec<_> = examples.into_iter().map(|(text, at)| (text.to_string(), at)).collect();
     let origin = Origin { from: source.name.to_string(), line };
     let read = |Named { ports, hosts }| Read {
-        rule: Rule { tls, private: private.clone(), ..Rule::new(verdict, hosts, ports, origin.clone()) },
+        rule: Rule {
+            tls,
+            private: private.clone(),
+            request: said.request.clone(),
+            bounds: said.bounds,
+            pins: said.pins.clone(),
+            body: said.body,
+            ..Rule::new(verdict, hosts, ports, origin.clone())
+        },
         at: at.clone(),
         verdict_at: verdict_at.clone(),
         examples: examples.clone(),
@@ -120,19 +144,10 @@ pub(super) fn from_word(
 fn refuse_keys(source: Source<'_>, table: &DeTable<'_>) -> Result<(), BadPolicy> {
     let mut keys: Vec<_> = table.keys().collect();
     keys.sort_by_key(|key| key.span().start);
-    for key in keys {
-        let name = key.get_ref().as_ref();
-        if REQUEST_KEYS.contains(&name) {
-            let bad = source.bad(key.span(), format!("`{name}` is not judged by this version"));
-            let why = "it is about what is inside a connection, and this version judges connections only; \
-                a rule that was half obeyed would allow more than it says";
-            return Err(bad.why(why).fix(format!("remove `{name}`; a rule with `ask` lets a person decide")));
-        }
-        if !KEYS.contains(&name) {
-            return Err(unknown(source, key.span(), name, &KEYS));
-        }
+    match keys.into_iter().find(|key| !KEYS.contains(&key.get_ref().as_ref())) {
+        Some(key) => Err(unknown(source, key.span(), key.get_ref(), &KEYS)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn verdict<'a, 'i>(
@@ -176,16 +191,28 @@ fn read_ports(source: Source<'_>, value: Value<'_, '_>) -> Result<Vec<Ports>, Ba
     Ok(merged(runs))
 }
 
-fn read_tls(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) -> Result<Tls, BadPolicy> {
+fn read_tls(
+    source: Source<'_>,
+    table: &DeTable<'_>,
+    verdict: Verdict,
+    inside: &Inside,
+) -> Result<Tls, BadPolicy> {
     let Some(value) = table.get("tls") else { return Ok(Tls::default()) };
     if verdict == Verdict::Deny {
         return Err(pointless(source, value, "tls"));
     }
+    let opaque = || {
+        let key = inside.first.unwrap_or("pins");
+        let bad = source.bad(value.span(), format!("`tls = \"opaque\"` and `{key}` do not go together"));
+        bad.why("what is opaque is not looked into").fix("remove one of the two")
+    };
     match value.get_ref() {
+        DeValue::String(text) if text == "opaque" && inside.first.is_some() => Err(opaque()),
         DeValue::String(text) if text == "opaque" => Ok(Tls::Opaque),
+        DeValue::String(text) if text == "opened" => Ok(Tls::Opened),
         DeValue::String(text) if text == "checked" => Ok(Tls::Checked),
         _ => Err(source
-            .bad(value.span(), "`tls` is \"checked\" or \"opaque\"")
+            .bad(value.span(), "`tls` is \"checked\", \"opened\" or \"opaque\"")
             .fix("remove it: what is checked is the default")),
     }
 }
@@ -216,13 +243,13 @@ fn read_private(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) -> Re
     Ok(once_each(ranges))
 }
 
-fn pointless(source: Source<'_>, value: Value<'_, '_>, key: &str) -> BadPolicy {
+pub(super) fn pointless(source: Source<'_>, value: Value<'_, '_>, key: &str) -> BadPolicy {
     source
         .bad(value.span(), format!("`{key}` means nothing in a rule that denies"))
         .fix(format!("remove `{key}`"))
 }
 
-fn once_each(mut texts: Vec<String>) -> Vec<String> {
+pub(super) fn once_each(mut texts: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     texts.retain(|text| seen.insert(text.clone()));
     texts

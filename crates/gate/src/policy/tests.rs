@@ -121,27 +121,6 @@ fn every_fault_is_found_at_its_line_and_column() {
 }
 
 #[test]
-fn keys_about_requests_are_refused_and_not_ignored() {
-    for key in [
-        "methods",
-        "paths",
-        "query",
-        "headers",
-        "websocket",
-        "git",
-        "repositories",
-        "rate",
-        "bytes",
-        "bandwidth",
-        "pins",
-    ] {
-        let bad = refused(&format!("[[rule]]\nallow = \"a.test\"\n{key} = [\"x\"]"));
-        assert_eq!((bad.line, bad.column), (3, 1));
-        assert!(bad.why.contains("this version judges connections only"), "{bad}");
-    }
-}
-
-#[test]
 fn a_rule_that_can_never_match_is_refused_and_both_lines_are_named() {
     for text in [
         "[[rule]]\nallow = \"*.a.test\"\n[[rule]]\ndeny = \"b.a.test\"",

@@ -1,5 +1,6 @@
 //! Several policies made one.
 
+use super::packages;
 use crate::judge::Judge;
 use airlock_protocol::policy::{Policy, Rule};
 
@@ -8,8 +9,9 @@ use airlock_protocol::policy::{Policy, Rule};
 pub fn union(policies: Vec<Policy>) -> Policy {
     let audit_only = !policies.is_empty() && policies.iter().all(|policy| policy.audit_only);
     let bandwidth = policies.iter().filter_map(|policy| policy.bandwidth).min();
+    let packages = packages::union(policies.iter().map(|policy| &policy.packages));
     let rules = policies.into_iter().flat_map(|policy| policy.rules).collect();
-    Policy { rules: alive(rules), audit_only, bandwidth }
+    Policy { rules: alive(rules), audit_only, bandwidth, packages }
 }
 
 /// The rules without what can never match. Rules that cannot be read are left as they are; whoever compiles them says so.

@@ -1,12 +1,12 @@
 //! Rules as the text of a file.
 
-use super::ports;
+use super::{bounds, packages, ports};
 use crate::{
     address::special,
     host::{HostName, Target},
-    judge::{Judge, place, verdict_word},
+    judge::{Judge, git_word, place, verdict_word},
 };
-use airlock_protocol::policy::{Origin, Policy, Ports, Rule, Tls, Verdict};
+use airlock_protocol::policy::{Body, Bounds, Origin, Over, Policy, Ports, Request, Rule, Tls, Verdict};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
@@ -22,12 +22,16 @@ pub fn show(policy: &Policy) -> String {
     if policy.audit_only {
         text.push_str("audit_only = true\n");
     }
+    let packages = packages::show(&policy.packages);
+    if let Some(bandwidth) = policy.bandwidth {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "bandwidth = \"{}/s\"", bounds::shown_bytes(bandwidth));
+    }
     for (index, rule) in policy.rules.iter().enumerate() {
         if !text.is_empty() {
             text.push('\n');
         }
         if !rule.origin.from.is_empty() {
-            // Writing to a String cannot fail.
             let _ = writeln!(text, "# {}", one_line(&place(&rule.origin)));
         }
         let body = rule_text(rule);
@@ -41,7 +45,10 @@ pub fn show(policy: &Policy) -> String {
             _ => text.push_str(&body),
         }
     }
-    text
+    if !text.is_empty() && !packages.is_empty() {
+        text.push('\n');
+    }
+    text + &packages
 }
 
 /// A file that allows exactly what was `seen`, and is short to read.
@@ -97,14 +104,72 @@ fn keys(rule: &Rule) -> Vec<String> {
         let ports: Vec<String> = rule.ports.iter().map(|run| ports::shown(*run)).collect();
         keys.push(format!("ports = [{}]", ports.join(", ")));
     }
-    if rule.tls == Tls::Opaque {
-        keys.push("tls = \"opaque\"".to_string());
+    keys.extend(inside_keys(rule));
+    match rule.tls {
+        Tls::Checked => {}
+        Tls::Opaque => keys.push("tls = \"opaque\"".to_string()),
+        Tls::Opened => keys.push("tls = \"opened\"".to_string()),
     }
     if !rule.private.is_empty() {
         let ranges: Vec<String> = rule.private.iter().map(|range| quoted(range)).collect();
         keys.push(format!("private = [{}]", ranges.join(", ")));
     }
     keys
+}
+
+/// The keys about what is inside, and how much of it.
+pub(super) fn inside_keys(rule: &Rule) -> impl Iterator<Item = String> {
+    let pins = (!rule.pins.is_empty()).then(|| format!("pins = {}", quoted_list(&rule.pins)));
+    request_keys(&rule.request).into_iter().chain(bound_keys(rule)).chain(pins).chain(body_keys(rule))
+}
+
+fn body_keys(rule: &Rule) -> Vec<String> {
+    let Some(Body { most, over }) = rule.body else { return Vec::new() };
+    let mut keys = vec![format!("body = \"{}\"", bounds::shown_bytes(most.into()))];
+    if over == Over::Pass {
+        keys.push("body_over = \"pass\"".to_string());
+    }
+    keys
+}
+
+fn request_keys(request: &Request) -> Vec<String> {
+    let Request { methods, paths, query, headers, websocket, git, repositories } = request;
+    let list = |key: &str, values: &[String]| {
+        (!values.is_empty()).then(|| format!("{key} = {}", quoted_list(values)))
+    };
+    let table = |key: &str, pairs: &BTreeMap<String, String>| {
+        let pairs: Vec<String> =
+            pairs.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value))).collect();
+        (!pairs.is_empty()).then(|| format!("{key} = {{ {} }}", pairs.join(", ")))
+    };
+    let keys = [
+        list("methods", methods),
+        list("paths", paths),
+        table("query", query),
+        table("headers", headers),
+        websocket.map(|websocket| format!("websocket = {websocket}")),
+        git.map(|git| format!("git = \"{}\"", git_word(git))),
+        list("repositories", repositories),
+    ];
+    keys.into_iter().flatten().collect()
+}
+
+fn bound_keys(rule: &Rule) -> impl Iterator<Item = String> {
+    let Bounds { rate, bytes, bandwidth } = rule.bounds;
+    let keys = [
+        rate.map(|rate| format!("rate = \"{}\"", bounds::shown_rate(rate))),
+        bytes.map(|bytes| format!("bytes = \"{}\"", bounds::shown_bytes(bytes))),
+        bandwidth.map(|bytes| format!("bandwidth = \"{}/s\"", bounds::shown_bytes(bytes))),
+    ];
+    keys.into_iter().flatten()
+}
+
+fn quoted_list(values: &[String]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+    match list(&quoted) {
+        one if quoted.len() == 1 => format!("[{one}]"),
+        many => many,
+    }
 }
 
 /// A host as a file names it: a name of one label with its dot, lest it be a group.
@@ -127,7 +192,7 @@ fn list(values: &[String]) -> String {
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_string();
     for c in text.chars() {
         match c {

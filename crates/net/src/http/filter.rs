@@ -2,11 +2,14 @@
 //!
 //! A request that the gate permitted passes every filter in order before its first byte leaves; its answer passes them in
 //! the opposite order before its first byte enters.
-
-#![expect(dead_code, reason = "what carries requests comes next")]
+//!
+//! A filter that has to see a body whole says so by [`Filter::gathers`]; then [`Filter::whole_request`] or
+//! [`Filter::whole_response`] is called in place of [`Filter::request`] or [`Filter::response`], with the body, before anything
+//! of head or body goes on.
 
 use airlock_gate::{Denial, host::Target};
-use http::{request, response};
+use airlock_protocol::policy::Body;
+use http::{HeaderMap, request, response};
 use hyper::body::Bytes;
 use std::{future::Future, pin::Pin};
 
@@ -28,6 +31,8 @@ pub(crate) struct Passing {
     pub(crate) path: String,
     /// The rule that permitted it, in words.
     pub(crate) rule: Option<String>,
+    /// How much of bodies that rule shows to scripts.
+    pub(crate) body: Option<Body>,
 }
 
 /// Why something does not go on.
@@ -42,10 +47,56 @@ pub(crate) enum Stop {
 /// What a filter makes of a body; `None`: nothing.
 pub(crate) type Changed = Result<Option<Box<dyn Change>>, Stop>;
 
+/// A body that a filter asked to see whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// All of it; trailers are dropped.
+    Body(Bytes),
+    /// It is longer than was asked for.
+    Over,
+}
+
+/// What becomes of a body that was gathered; `None`, for one that is longer only: it goes on as it is.
+pub(crate) type Remade = Result<Option<Bytes>, Stop>;
+
 /// Looks at and may change what passes. One for each sandbox.
 pub(crate) trait Filter {
     /// Whether flows to this place have to be opened so that it can look at them.
     fn wants(&self, target: &Target, port: u16) -> bool;
+
+    /// A connection that the gate permitted and nobody has dialled yet.
+    fn connect<'a>(&'a self, target: &'a Target, port: u16) -> Local<'a, Result<(), Stop>> {
+        let _ = (target, port);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The most bytes of the body, where it has to see it whole before the head goes on.
+    fn gathers(&self, passing: &Passing, way: Way, headers: &HeaderMap) -> Option<usize> {
+        let _ = (passing, way, headers);
+        None
+    }
+
+    /// As [`Filter::request`], with the body.
+    fn whole_request<'a>(
+        &'a self,
+        passing: &'a Passing,
+        head: &'a mut request::Parts,
+        body: Whole,
+    ) -> Local<'a, Remade> {
+        let _ = (passing, head);
+        Box::pin(std::future::ready(Ok(kept(body))))
+    }
+
+    /// As [`Filter::response`], with the body. Whoever changes it sees to the headers about its encoding; its length is seen to.
+    fn whole_response<'a>(
+        &'a self,
+        passing: &'a Passing,
+        head: &'a mut response::Parts,
+        body: Whole,
+    ) -> Local<'a, Remade> {
+        let _ = (passing, head);
+        Box::pin(std::future::ready(Ok(kept(body))))
+    }
 
     /// A permitted request whose body has not begun.
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut request::Parts) -> Local<'a, Changed>;
@@ -55,6 +106,13 @@ pub(crate) trait Filter {
 
     /// The bytes after an upgrade (WebSocket), in each direction.
     fn upgraded(&self, passing: &Passing, way: Way) -> Option<Box<dyn Change>>;
+}
+
+fn kept(body: Whole) -> Option<Bytes> {
+    match body {
+        Whole::Body(body) => Some(body),
+        Whole::Over => None,
+    }
 }
 
 /// A direction.
@@ -73,6 +131,11 @@ pub(crate) trait Change {
 
     /// There are no more; what was kept back.
     fn end(&mut self) -> Result<Bytes, Stop>;
+
+    /// The fields behind the last piece, after [`Change::end`].
+    fn trailers(&mut self, _trailers: &mut http::HeaderMap) -> Result<(), Stop> {
+        Ok(())
+    }
 
     /// Whether as many bytes come out as go in, so that `content-length` stays right.
     fn keeps_length(&self) -> bool {

@@ -147,6 +147,8 @@ impl World {
             ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
             ask_timeout: Duration::from_secs(60),
             published: vec![80],
+            can_open: false,
+            secrets: Default::default(),
         });
         let mut tasks = JoinSet::new();
         let egress = Egress::to_loopback(names);

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::system::{Scratch, program};
 use anyhow::{Context as _, Result, anyhow};
-use place::{NAME, PORT, Place};
+pub(crate) use place::Place;
+use place::{NAME, PORT};
 use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -149,7 +150,7 @@ impl Lane {
 }
 
 /// Microseconds of the middle request, as wrk tells them.
-fn half(said: &str) -> Option<f64> {
+pub(crate) fn half(said: &str) -> Option<f64> {
     let text = said.lines().find_map(|line| line.trim().strip_prefix("50%"))?.trim();
     let (number, factor) = match text.strip_suffix("us") {
         Some(number) => (number, 1.0),
@@ -222,14 +223,16 @@ fn poured_bytes(ours: &Ours, place: &Place, bytes: u64) -> Result<f64> {
     most
 }
 
-fn most_resident(pid: u64) -> Result<f64> {
+/// Megabytes that a process had at most.
+pub(crate) fn most_resident(pid: u64) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("there is no VmHWM")?;
     let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes / 1024.0)
 }
 
-fn keeper_of_newest(ours: &Ours) -> Result<u64> {
+/// The keeper of the sandbox that was started last.
+pub(crate) fn keeper_of_newest(ours: &Ours) -> Result<u64> {
     let said = super::contender::output(ours.airlock("get").args(["-", "--json"]))?;
     let facts: Value = serde_json::from_str(&said)?;
     let pid = facts.get("keeper_pid").or_else(|| facts.get("state")?.get("keeper_pid"));

@@ -20,11 +20,16 @@ pub(crate) const PORT: u16 = 8080;
 /// The web server's port.
 pub(crate) const WEB_PORT: u16 = 443;
 
+/// Bytes of the large file.
+const BIG: u64 = 256 << 20;
+
 /// Two namespaces and a server.
 pub(crate) struct Place {
     near: String,
     far: String,
     hosts: PathBuf,
+    /// The web server's certificate, its authority's, and what it serves.
+    web_folder: PathBuf,
     /// This program, where every user and sandbox can run it.
     pub(crate) tool: PathBuf,
     server: Option<Child>,
@@ -39,10 +44,11 @@ impl Place {
         fs::write(&hosts, format!("127.0.0.1 localhost\n{SERVER} {NAME}\n"))?;
         let tool = scratch.program(&std::env::current_exe()?, "way")?;
         let (near, far) = (format!("airlock-near-{own}"), format!("airlock-far-{own}"));
-        let mut place = Place { near, far, hosts, tool, server: None, web: None };
+        let web_folder = scratch.folder("web")?;
+        let mut place = Place { near, far, hosts, web_folder, tool, server: None, web: None };
         place.wire()?;
         place.server = Some(place.serve()?);
-        place.web = Some(place.serve_web(scratch)?);
+        place.web = Some(place.serve_web()?);
         Ok(place)
     }
 
@@ -81,35 +87,26 @@ impl Place {
     }
 
     /// A web server with TLS, as most connections are.
-    fn serve_web(&self, scratch: &Scratch) -> Result<Child> {
-        let folder = scratch.folder("web")?;
+    fn serve_web(&self) -> Result<Child> {
+        let folder = &self.web_folder;
         let path = |name: &str| folder.join(name).display().to_string();
         let (key, certificate) = (path("key.pem"), path("cert.pem"));
-        let mut openssl = Command::new("openssl");
-        openssl.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ]);
-        openssl.args(["-subj", &format!("/CN={NAME}"), "-keyout", &key, "-out", &certificate]);
-        try_out(&mut openssl)?;
+        self.certify()?;
+        // A large file that takes no room.
+        fs::File::create(folder.join("big"))?.set_len(BIG)?;
         let settings = format!(
             "daemon off; worker_processes 1; pid {pid}; error_log stderr crit; events {{ worker_connections 4096; }}\n\
              http {{ access_log off; keepalive_requests 100000000; server {{ listen {SERVER}:{WEB_PORT} ssl; \
-             ssl_certificate {certificate}; ssl_certificate_key {key}; location / {{ return 200 ok; }} }} }}\n",
-            pid = path("nginx.pid")
+             ssl_certificate {certificate}; ssl_certificate_key {key}; location / {{ return 200 ok; }} \
+             location /big {{ root {root}; }} }} }}\n",
+            pid = path("nginx.pid"),
+            root = folder.display()
         );
         fs::write(folder.join("nginx.conf"), settings)?;
         let mut nginx = Command::new("ip");
         nginx
             .args(["netns", "exec", &self.far, "nginx", "-p"])
-            .arg(&folder)
+            .arg(folder)
             .arg("-c")
             .arg(folder.join("nginx.conf"));
         let nginx = nginx.stderr(Stdio::null()).spawn().context("could not start nginx")?;
@@ -121,6 +118,48 @@ impl Place {
         Ok(nginx)
     }
 
+    /// An authority and the web server's certificate from it, as files.
+    fn certify(&self) -> Result<()> {
+        let script = "cd \"$1\" && new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \"$@\"; } && \
+            new -x509 -days 2 -subj /CN=way-authority -keyout authority.key -out authority.pem && \
+            new -subj \"/CN=$2\" -keyout key.pem -out request.pem && \
+            printf 'subjectAltName=DNS:%s\\nbasicConstraints=CA:FALSE\\n' \"$2\" > extensions && \
+            openssl x509 -req -in request.pem -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
+            -extfile extensions -out cert.pem && \
+            cat cert.pem key.pem > pair.pem && cat authority.pem authority.key > both.pem && chmod 644 ./*.pem";
+        try_out(Command::new("sh").args(["-c", script, "sh"]).arg(&self.web_folder).arg(NAME))
+    }
+
+    /// The certificate of the authority that the web server's is from.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.web_folder.join("authority.pem")
+    }
+
+    /// The same with its key: for peers that make certificates.
+    pub(crate) fn authority_with_key(&self) -> PathBuf {
+        self.web_folder.join("both.pem")
+    }
+
+    /// The web server's certificate with its key: for a peer that has one certificate.
+    pub(crate) fn pair(&self) -> PathBuf {
+        self.web_folder.join("pair.pem")
+    }
+
+    /// What is known of names on the near side.
+    pub(crate) fn hosts(&self) -> &Path {
+        &self.hosts
+    }
+
+    /// The server's name.
+    pub(crate) fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// The server's address.
+    pub(crate) fn address(&self) -> &'static str {
+        SERVER
+    }
+
     /// Address and port of the server.
     pub(crate) fn server(&self) -> String {
         format!("{SERVER}:{PORT}")
@@ -128,9 +167,18 @@ impl Place {
 
     /// A command on the near side, where the server's name is known. It has two minutes: a peer that hangs is skipped.
     pub(crate) fn near(&self, inner: &Command) -> Command {
-        let script = "mount --bind \"$1\" /etc/hosts && shift && exec timeout --kill-after=5 120 \"$@\"";
+        self.beside(inner, "exec timeout --kill-after=5 120")
+    }
+
+    /// The same without an end.
+    pub(crate) fn near_for_long(&self, inner: &Command) -> Command {
+        self.beside(inner, "exec")
+    }
+
+    fn beside(&self, inner: &Command, exec: &str) -> Command {
+        let script = format!("mount --bind \"$1\" /etc/hosts && shift && {exec} \"$@\"");
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.near, "sh", "-c", script, "sh"]).arg(&self.hosts);
+        command.args(["netns", "exec", &self.near, "sh", "-c", &script, "sh"]).arg(&self.hosts);
         command.arg(inner.get_program()).args(inner.get_args());
         for (name, value) in inner.get_envs() {
             if let Some(value) = value {

@@ -14,6 +14,8 @@ fn gate(rules: &str) -> (Gate, tempfile::TempDir) {
         policy: policy::parse_toml("airlock.toml", rules).unwrap().policy,
         ask_timeout: Duration::from_secs(1),
         published: Vec::new(),
+        can_open: false,
+        secrets: Default::default(),
     };
     (Gate::new(setup).unwrap(), folder)
 }

@@ -61,6 +61,8 @@ fn world_with(policy: Policy, bounds: Bounds) -> World {
         ledger,
         ask_timeout: Duration::from_secs(60),
         published: Vec::new(),
+        can_open: false,
+        secrets: Default::default(),
     };
     let gate = Rc::new(Gate::new(setup).unwrap());
     let opened = Rc::new(Opened::default());

@@ -1,0 +1,190 @@
+//! What this host's package clients log in with, and the files inside that a client reads it from.
+//!
+//! Tokens become secrets of the registry's own host. A client that logs in over plain HTTP has none: a secret goes over TLS only.
+
+use super::{Settings, believed, cargo, destination, files_in, npm, pip};
+use crate::spec::Host;
+use airlock_gate::host::Target;
+use airlock_protocol::{
+    policy::{Policy, Verdict},
+    secret::{From, Place, Secret, Use},
+};
+use std::path::Path;
+
+/// Makes a file's text with a placeholder in it.
+pub(super) type Render = Box<dyn Fn(&str) -> String>;
+
+/// What one client logs in with at one registry.
+pub(crate) struct Token {
+    /// The secret, without its placeholder.
+    pub(crate) secret: Secret,
+    pub(crate) value: String,
+    /// Where inside it is read from.
+    pub(crate) path: &'static str,
+    /// What stands there.
+    pub(crate) render: Render,
+}
+
+/// A token as a client's settings have it.
+pub(super) struct Found {
+    /// Where in them.
+    pub(super) key: String,
+    /// The registry's URL.
+    pub(super) url: String,
+    pub(super) value: String,
+    pub(super) path: &'static str,
+    pub(super) render: Render,
+}
+
+/// Tokens for the registries that `policy` lets through by a group's name.
+pub(crate) fn tokens(host: &Host, policy: &Policy) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    for group in ["npm", "pypi", "crates"] {
+        let from = format!("group {group}");
+        let rules =
+            policy.rules.iter().filter(|rule| rule.origin.from == from && rule.verdict != Verdict::Deny);
+        let allowed: Vec<&str> = rules.flat_map(|rule| &rule.hosts).map(String::as_str).collect();
+        if allowed.is_empty() {
+            continue;
+        }
+        for found in found(host, group) {
+            let Some(name) = host_of(&found.url).filter(|name| allowed.contains(&name.as_str())) else {
+                continue;
+            };
+            let number = tokens.len();
+            tokens.push(secret(group, number, name, found));
+        }
+    }
+    tokens
+}
+
+/// The token that the settings of `group`'s client have at `key` now.
+pub(crate) fn token(host: &Host, group: &str, key: &str) -> Option<String> {
+    found(host, group).into_iter().find(|found| found.key == key).map(|found| found.value)
+}
+
+fn found(host: &Host, group: &str) -> Vec<Found> {
+    let read = |path: &Path| believed(path, &host.directory);
+    let settings = Settings { variables: &host.variables, read: &read, list: &files_in };
+    let mut found = match group {
+        "npm" => npm::tokens(&settings),
+        "pypi" => pip::tokens(&settings),
+        "crates" => cargo::tokens(&settings),
+        _ => Vec::new(),
+    };
+    found.retain(|found| airlock_gate::secrets::check(&found.value).is_ok());
+    found
+}
+
+/// The name of a URL that is protected by TLS.
+fn host_of(url: &str) -> Option<String> {
+    let bare = url.rsplit_once('+').map_or(url, |(_, url)| url);
+    match (bare.starts_with("https://"), destination(url)?.target) {
+        (true, Target::Name(name)) => Some(name.to_string()),
+        _ => None,
+    }
+}
+
+fn secret(group: &str, number: usize, host: String, found: Found) -> Token {
+    let secret = Secret {
+        name: format!("{}_TOKEN_{}", group.to_uppercase(), number.saturating_add(1)),
+        from: From::Client { group: group.to_owned(), key: found.key },
+        placeholder: String::new(),
+        hosts: vec![host],
+        methods: Vec::new(),
+        paths: Vec::new(),
+        places: vec![Place::Header, Place::Basic],
+        use_as: Use::Plain,
+    };
+    Token { secret, value: found.value, path: found.path, render: found.render }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use airlock_protocol::policy::{Origin, Ports, Rule};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn tokens_of_allowed_registries_become_secrets_of_their_hosts() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        std::fs::write(
+            home.join(".npmrc"),
+            "registry=https://npm.example.com/\n//npm.example.com/:_authToken=npm_0123456789\n//other.example.com/:_authToken=npm_9876543210\n",
+        )
+        .unwrap();
+        std::fs::create_dir_all(home.join(".config/pip")).unwrap();
+        std::fs::write(
+            home.join(".config/pip/pip.conf"),
+            "[global]\nindex-url = https://ann:pass%20word@pip.example.com/simple\nextra-index-url = http://ann:plain-http@pip.example.com/\n",
+        )
+        .unwrap();
+        std::fs::create_dir_all(home.join(".cargo")).unwrap();
+        std::fs::write(
+            home.join(".cargo/config.toml"),
+            "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n",
+        )
+        .unwrap();
+        std::fs::write(
+            home.join(".cargo/credentials.toml"),
+            "[registries.acme]\ntoken = \"cio0123456789\"\n",
+        )
+        .unwrap();
+        let variables = BTreeMap::from([("HOME".to_owned(), home.display().to_string())]);
+        let host = Host { directory: "/srv/project".into(), variables };
+        let rule = |group: &str, host: &str| {
+            let origin = Origin { from: format!("group {group}"), line: 0 };
+            Rule::new(Verdict::Allow, vec![host.into()], vec![Ports::one(443)], origin)
+        };
+        let rules = vec![
+            rule("npm", "npm.example.com"),
+            rule("pypi", "pip.example.com"),
+            rule("crates", "crates.example.com"),
+        ];
+
+        let tokens = tokens(&host, &Policy { rules, ..Policy::default() });
+
+        let told: Vec<(&str, &str, &str, String)> = tokens
+            .iter()
+            .map(|token| {
+                (
+                    &*token.secret.name,
+                    &*token.secret.hosts[0],
+                    &*token.value,
+                    format!("{}: {}", token.path, (token.render)("HERE")),
+                )
+            })
+            .collect();
+        let expected = [
+            (
+                "NPM_TOKEN_1",
+                "npm.example.com",
+                "npm_0123456789",
+                ".npmrc: //npm.example.com/:_authToken=HERE\n".to_owned(),
+            ),
+            (
+                "PYPI_TOKEN_2",
+                "pip.example.com",
+                "pass word",
+                ".netrc: machine pip.example.com login ann password HERE\n".to_owned(),
+            ),
+            (
+                "CRATES_TOKEN_3",
+                "crates.example.com",
+                "cio0123456789",
+                ".cargo/credentials.toml: [registries.acme]\ntoken = \"HERE\"\n".to_owned(),
+            ),
+        ];
+        assert_eq!(told, expected);
+        for found in &tokens {
+            let From::Client { group, key } = &found.secret.from else { panic!("{:?}", found.secret.from) };
+            assert_eq!(token_again(&host, group, key).as_deref(), Some(&*found.value));
+        }
+        assert_eq!(super::tokens(&host, &Policy::default()).len(), 0);
+    }
+
+    fn token_again(host: &Host, group: &str, key: &str) -> Option<String> {
+        super::token(host, group, key)
+    }
+}

@@ -1,0 +1,207 @@
+//! What a rule asks of a request, ready to be compared.
+
+use crate::{
+    glob::{BadGlob, Glob},
+    request::{GitCall, Request},
+};
+use airlock_protocol::policy::{self, Git, Verdict};
+use std::collections::BTreeMap;
+
+/// Longest name of a method, a parameter or a header.
+const LONGEST_NAME: usize = 128;
+
+/// What must be true of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Conditions {
+    methods: Vec<String>,
+    paths: Vec<Glob>,
+    query: Vec<(String, Glob)>,
+    headers: Vec<(String, Glob)>,
+    websocket: Option<bool>,
+    git: Option<Git>,
+    repositories: Vec<Glob>,
+    verdict: Verdict,
+}
+
+/// What of a request is not as a rule asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Miss {
+    Method,
+    Path,
+    Query,
+    Header,
+    Websocket,
+    Git,
+    Repository,
+}
+
+impl Conditions {
+    /// Checked; none where nothing is asked of requests.
+    pub(crate) fn compile(asked: &policy::Request, verdict: Verdict) -> Result<Option<Conditions>, String> {
+        if asked.is_any() {
+            return Ok(None);
+        }
+        let methods = asked.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?;
+        let paths = asked.paths.iter().map(|text| path(text)).collect::<Result<_, _>>()?;
+        let repositories =
+            asked.repositories.iter().map(|text| repository(text)).collect::<Result<_, _>>()?;
+        Ok(Some(Conditions {
+            methods,
+            paths,
+            query: values(&asked.query, parameter)?,
+            headers: values(&asked.headers, header)?,
+            websocket: asked.websocket,
+            git: asked.git,
+            repositories,
+            verdict,
+        }))
+    }
+
+    /// What of the request is not as asked for; none if it is.
+    pub(crate) fn missed(&self, request: &Request) -> Option<Miss> {
+        let any =
+            |globs: &[Glob], text: &str| globs.is_empty() || globs.iter().any(|glob| glob.matches(text));
+        if !self.methods.is_empty() && !self.methods.contains(&request.method) {
+            return Some(Miss::Method);
+        }
+        if !any(&self.paths, &request.path) {
+            return Some(Miss::Path);
+        }
+        if self.websocket.is_some_and(|wanted| wanted != request.websocket) {
+            return Some(Miss::Websocket);
+        }
+        if !self.query.iter().all(|wanted| self.holds(wanted, &request.query)) {
+            return Some(Miss::Query);
+        }
+        if !self.headers.iter().all(|wanted| self.holds(wanted, &request.headers)) {
+            return Some(Miss::Header);
+        }
+        match (self.git, &request.git) {
+            (None, _) => None,
+            (Some(wanted), Some(call)) if self.is_git(wanted, call) => {
+                (!any(&self.repositories, &call.repository)).then_some(Miss::Repository)
+            }
+            (Some(_), _) => Some(Miss::Git),
+        }
+    }
+
+    /// Whether every request that fits `other` is known to fit this one too; where it is hard to tell, no.
+    pub(crate) fn covers(&self, other: &Conditions) -> bool {
+        let globs = |own: &[Glob], others: &[Glob]| {
+            own.is_empty()
+                || !others.is_empty() && others.iter().all(|other| own.iter().any(|own| own.covers(other)))
+        };
+        let named =
+            |own: &[(String, Glob)], others: &[(String, Glob)]| own.iter().all(|one| others.contains(one));
+        let methods = self.methods.is_empty()
+            || !other.methods.is_empty() && other.methods.iter().all(|method| self.methods.contains(method));
+        // One that looks at all values of a name matches less than one that looks for any.
+        let alike = self.looks_at_all() == other.looks_at_all()
+            || self.query.is_empty() && self.headers.is_empty()
+            || other.looks_at_all();
+        let git = self.git.is_none() || self.git == other.git && self.verdict == other.verdict;
+        methods
+            && alike
+            && git
+            && globs(&self.paths, &other.paths)
+            && globs(&self.repositories, &other.repositories)
+            && named(&self.query, &other.query)
+            && named(&self.headers, &other.headers)
+            && (self.websocket.is_none() || self.websocket == other.websocket)
+    }
+
+    /// A name may occur more than once, and servers differ in which one they take. What opens therefore looks at all of them,
+    /// what denies or asks looks for any.
+    fn holds(&self, (name, glob): &(String, Glob), pairs: &[(String, String)]) -> bool {
+        let mut values = pairs.iter().filter(|(own, _)| own == name).map(|(_, value)| value).peekable();
+        match self.looks_at_all() {
+            true => values.peek().is_some() && values.all(|value| glob.matches(value)),
+            false => values.any(|value| glob.matches(value)),
+        }
+    }
+
+    fn looks_at_all(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+
+    /// Who may write may read; what denies or asks about writing says nothing about reading.
+    fn is_git(&self, wanted: Git, call: &GitCall) -> bool {
+        wanted == call.wants || wanted == Git::Push && self.verdict == Verdict::Allow
+    }
+}
+
+fn values(
+    asked: &BTreeMap<String, String>,
+    name: fn(&str) -> Result<String, String>,
+) -> Result<Vec<(String, Glob)>, String> {
+    asked.iter().map(|(key, pattern)| Ok((name(key)?, value(pattern)?))).collect()
+}
+
+/// `GET`, `POST`, …: a token (RFC 9110, 9.1), in capitals.
+pub(crate) fn method(text: &str) -> Result<String, String> {
+    match is_token(text) {
+        true => Ok(text.to_ascii_uppercase()),
+        false => Err(format!("`{}` is not a method", shown(text))),
+    }
+}
+
+/// A pattern of paths that some checked path can fit.
+pub(crate) fn path(text: &str) -> Result<Glob, String> {
+    let glob: Glob = text.parse().map_err(|err: BadGlob| err.to_string())?;
+    let segments = || text.split('/');
+    let why = if !text.starts_with('/') && !text.starts_with("**") {
+        "a path begins with `/`"
+    } else if text.contains(['?', '#']) {
+        "a path has neither query nor fragment; parameters stand in `query`"
+    } else if segments().any(|segment| matches!(segment, "." | "..")) || text.contains("//") {
+        "a path with `.`, `..` or an empty segment is refused before rules are asked"
+    } else if text.contains(char::is_control) {
+        "a path has no control characters"
+    } else {
+        return Ok(glob);
+    };
+    Err(why.to_string())
+}
+
+/// A pattern of repositories: `acme/*`.
+pub(crate) fn repository(text: &str) -> Result<Glob, String> {
+    let why = if text.starts_with('/') {
+        "a repository is named without the first `/`"
+    } else if text.ends_with(".git") {
+        "a repository is named without `.git`"
+    } else {
+        return text.parse().map_err(|err: BadGlob| err.to_string());
+    };
+    Err(why.to_string())
+}
+
+/// The name of a parameter.
+pub(crate) fn parameter(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.len() > LONGEST_NAME || text.contains(char::is_control) {
+        true => Err(format!("`{}` is not the name of a parameter", shown(text))),
+        false => Ok(text.to_string()),
+    }
+}
+
+/// The name of a header, in small letters.
+pub(crate) fn header(text: &str) -> Result<String, String> {
+    match is_token(text) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(format!("`{}` is not the name of a header", shown(text))),
+    }
+}
+
+/// A pattern of a parameter's or header's value.
+pub(crate) fn value(text: &str) -> Result<Glob, String> {
+    text.parse().map_err(|err: BadGlob| err.to_string())
+}
+
+fn is_token(text: &str) -> bool {
+    let is_mark = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
+    (1..=LONGEST_NAME).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || is_mark(byte))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(64).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,75 @@
+//! What the rules say about a request inside a connection that was opened.
+
+use super::{CompiledRule, Judge, Judged, Said};
+use crate::{address::Cidr, host::Target, request::Request};
+use airlock_protocol::policy::{Tls, Verdict};
+
+impl Judge {
+    /// What the rules say about a request. A rule about whole connections decides requests too, where no rule before it does.
+    pub fn request(&self, request: &Request) -> Judged<'_> {
+        match &request.target {
+            Target::Name(name) => self.judge_request(self.about_name(name), request),
+            Target::Address(address) => {
+                self.judge_request(self.about_address(address.to_canonical().into()), request)
+            }
+        }
+    }
+
+    fn judge_request<'a>(
+        &'a self,
+        about: impl Iterator<Item = &'a Said> + Clone,
+        request: &Request,
+    ) -> Judged<'a> {
+        let whole = about.clone().filter_map(|said| said.whole.at(request.port)).min();
+        let before = whole.unwrap_or(usize::MAX);
+        let fits = |index: &usize| {
+            let conditions = self.rules.get(*index).and_then(CompiledRule::conditions);
+            conditions.is_some_and(|conditions| conditions.missed(request).is_none())
+        };
+        let first =
+            |said: &'a Said| said.inside_at(request.port).take_while(|index| *index < before).find(fits);
+        let first = about.filter_map(first).chain(whole).min();
+        let rule = first.and_then(|index| self.rules.get(index));
+        Judged { verdict: rule.map(CompiledRule::verdict), rule, tls: Tls::Opened, inside: false }
+    }
+
+    /// What a connection may lead to and whom it must meet, before it is known which rule its requests meet: no more than every
+    /// rule allows that could let one of them pass.
+    pub(crate) fn narrowest(&self, target: &Target, port: u16) -> Narrowest {
+        let mut rules = self.rules_inside(target, port);
+        let Some(first) = rules.next() else { return Narrowest::default() };
+        let mut narrowest = Narrowest { private: first.private().to_vec(), pins: first.pins().to_vec() };
+        for rule in rules {
+            narrowest.private.retain(|range| rule.private().iter().any(|other| other.covers(range)));
+            // A rule that names no keys takes any; what it lets pass is judged by itself.
+            match narrowest.pins.is_empty() || rule.pins().is_empty() {
+                true => narrowest.pins.clear(),
+                false => narrowest.pins.extend_from_slice(rule.pins()),
+            }
+        }
+        narrowest
+    }
+
+    /// The rules that could let a request of this connection pass.
+    fn rules_inside(&self, target: &Target, port: u16) -> impl Iterator<Item = &CompiledRule> {
+        let about: Vec<&Said> = match target {
+            Target::Name(name) => self.about_name(name).collect(),
+            Target::Address(address) => self.about_address(address.to_canonical().into()).collect(),
+        };
+        let whole = about.iter().filter_map(|said| said.whole.at(port)).min();
+        let before = whole.unwrap_or(usize::MAX);
+        let inside =
+            about.into_iter().flat_map(move |said| said.inside_at(port).filter(move |rule| *rule < before));
+        let rules = inside.chain(whole).filter_map(|index| self.rules.get(index));
+        rules.filter(|rule| rule.verdict() != Verdict::Deny)
+    }
+}
+
+/// What holds for a whole connection whose requests decide.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Narrowest {
+    /// Special ranges that the name may lead into.
+    pub(crate) private: Vec<Cidr>,
+    /// Keys of which the server's certificate must have one; any where empty.
+    pub(crate) pins: Vec<String>,
+}

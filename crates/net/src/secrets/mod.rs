@@ -1,0 +1,157 @@
+//! Secrets in requests: placeholders become values where they may, and values in answers become placeholders again.
+//!
+//! | module | |
+//! |---|---|
+//! | `forms` | how a text may be written in a message (pure) |
+//! | `table`, `tables` | what is looked for (pure) |
+//! | `swap` | one text in place of another, across pieces (pure) |
+//! | `query` | percent-decoding with a way back (pure) |
+//! | `head` | placeholders in the head of a request (pure) |
+//! | `request` | one request: checked, recorded, filled |
+//! | `body` | placeholders in a body |
+//! | `scrub` | values in answers |
+//! | `decode` | encodings of answers |
+//! | `grpc`, `frames`, `websocket` | messages inside bodies and upgraded connections |
+//! | `aws` | requests that are signed with a key |
+//! | `oauth` | tokens that are fetched with a secret |
+//!
+//! A value leaves only in a request to a host, method, path and place that its secret is bound to, over TLS whose server was
+//! verified, and after the ledger has it. Everything else that holds a placeholder is denied, with an alarm in the ledger.
+
+#![cfg_attr(not(test), expect(dead_code, reason = "what carries requests comes next"))]
+
+mod body;
+mod decode;
+mod forms;
+mod frames;
+mod grpc;
+mod head;
+mod query;
+mod request;
+mod scrub;
+mod swap;
+mod table;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod websocket;
+
+use crate::http::filter::{Change, Changed, Filter, Local, Passing, Stop, Way};
+use airlock_gate::{Gate, host::Target, secrets};
+use airlock_protocol::secret::{Place, Use};
+use http::{request as asking, response as answering};
+use std::{cell::RefCell, rc::Rc};
+use tables::Tables;
+
+/// Looks after the secrets of one sandbox.
+pub(crate) struct Guard {
+    shared: Rc<Shared>,
+}
+
+/// What everything that passes shares.
+struct Shared {
+    gate: Rc<Gate>,
+    tables: RefCell<Option<(u64, Rc<Tables>)>>,
+}
+
+impl Guard {
+    /// For the secrets of this gate.
+    pub(crate) fn new(gate: Rc<Gate>) -> Guard {
+        Guard { shared: Rc::new(Shared { gate, tables: RefCell::default() }) }
+    }
+}
+
+impl Filter for Guard {
+    fn wants(&self, target: &Target, port: u16) -> bool {
+        self.shared.gate.secrets().wants(target, port)
+    }
+
+    fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut asking::Parts) -> Local<'a, Changed> {
+        Box::pin(request::request(&self.shared, passing, head))
+    }
+
+    fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
+        let answer = match self.shared.gate.secrets().is_bound(&passing.target) {
+            true => scrub::answer(&self.shared, passing, head),
+            false => Ok(None),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn upgraded(&self, passing: &Passing, way: Way) -> Option<Box<dyn Change>> {
+        let shared = &self.shared;
+        if shared.gate.secrets().is_empty() {
+            return None;
+        }
+        let swaps = match way {
+            Way::Out => websocket::Swaps::Out(Box::new(body::Filling::of_messages(shared, passing).ok()?)),
+            Way::In if !shared.gate.secrets().is_bound(&passing.target) => return None,
+            Way::In => websocket::Swaps::In(shared.clone()),
+        };
+        Some(Box::new(websocket::Socket::new(swaps)))
+    }
+}
+
+impl Shared {
+    /// What is looked for now.
+    fn tables(&self) -> Result<Rc<Tables>, Stop> {
+        let generation = self.gate.secrets().generation();
+        if let Some((of, tables)) = &*self.tables.borrow()
+            && *of == generation
+        {
+            return Ok(tables.clone());
+        }
+        let tables = Tables::new(self.gate.secrets(), |_| Vec::new());
+        let tables = Rc::new(tables.map_err(|err| Stop::Failed(err.to_string()))?);
+        self.tables.replace(Some((generation, tables.clone())));
+        Ok(tables)
+    }
+
+    /// A placeholder where its secret may not be: the alarm, and the denial.
+    fn misplaced(&self, passing: &Passing, name: &str, place: Result<Place, &'static str>) -> Stop {
+        let why = self.why_misplaced(passing, name, place);
+        let why = why.unwrap_or_else(|| "the secret cannot be put there".to_owned());
+        let detail = format!("{why}; in {} {}", passing.method, passing.path);
+        Stop::Denied(self.gate.alarm(name, &passing.target, passing.port, &detail))
+    }
+
+    /// Why a secret may not stand there; `None` if it may.
+    fn why_misplaced(
+        &self,
+        passing: &Passing,
+        name: &str,
+        place: Result<Place, &'static str>,
+    ) -> Option<String> {
+        let Some(secret) = self.gate.secrets().find(name) else {
+            return Some("there is no such secret".to_owned());
+        };
+        let request = asked(passing);
+        let place = match place {
+            Ok(place) => place,
+            Err(words) => {
+                let elsewhere = secret.may_go(&request).err().map(|why| why.to_string());
+                return elsewhere.or_else(|| Some(format!("no secret may stand in {words}")));
+            }
+        };
+        if let Err(why) = secret.may_stand(&request, place) {
+            return Some(why.to_string());
+        }
+        match (secret.use_as(), place) {
+            (Use::AwsKey { .. }, _) => Some("this key signs requests and is never sent".to_owned()),
+            (Use::OAuth { .. }, Place::Body) => {
+                Some("a token that is fetched is not put into a body".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A request as secrets look at it.
+fn asked(passing: &Passing) -> secrets::Request<'_> {
+    secrets::Request {
+        target: &passing.target,
+        method: &passing.method,
+        path: &passing.path,
+        is_verified: passing.is_verified,
+    }
+}
