@@ -13,10 +13,11 @@ use crate::{
     egress::{DialError, Dialled},
     flows::{Ticket, What},
     greeting::{Expected, Watch},
+    http,
     relay::{End, Ends, Look, Moved, Pool, Seen},
     wall::Wall,
 };
-use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target};
+use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
 use rustix::net::sockopt;
@@ -69,11 +70,14 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     let Some((permit, mut ticket)) = admit(wall, &near).await else {
         return reset(&near);
     };
+    if wall.carrier.opens(&permit) {
+        return http::carry(&wall.carrier, near, Vec::new(), permit, ticket).await;
+    }
     let (trace, begun) = (permit.trace(), Instant::now());
+    let moved = Moved::within(permit.meter());
     let private = permit.private().to_vec();
     // Boxed, so that what is needed to get there is not kept while bytes are moved.
     let reached = ticket.unless_revoked(Box::pin(reach(wall, &near, permit))).await;
-    let moved = Moved::default();
     let mut address = None;
     let status = match reached {
         Some(Ok(reached)) => {
@@ -109,7 +113,7 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
 }
 
 /// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
-fn keep_alive(far: &TcpStream) {
+pub(crate) fn keep_alive(far: &TcpStream) {
     // Where the kernel refuses, the flow lives as long as the program wants.
     let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
     let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));
@@ -283,6 +287,10 @@ fn ended(wall: &Wall, trace: &Trace, ends: &Ends, end: Option<End>) -> &'static 
     match end {
         Some(End::Closed) => "closed",
         Some(End::Reset) => "reset",
+        Some(End::Spent) => {
+            let _ = wall.gate.note_denial(trace, Reason::Bytes, &Spent.to_string());
+            "bytes"
+        }
         Some(End::Refused(why)) => {
             let _ = wall.gate.note_denial(trace, Reason::Sni, &why);
             "sni"

@@ -1,5 +1,6 @@
 //! The flows that live, so that those which the rules no longer allow can be ended.
 
+use crate::http::Requests;
 use airlock_gate::{host::Target, judge::Judge};
 use airlock_protocol::policy::Verdict;
 use std::{
@@ -28,8 +29,10 @@ pub struct Flows {
 #[derive(Debug)]
 struct Live {
     what: What,
-    /// The special address it was let to, if it leads to one.
-    address: Option<IpAddr>,
+    /// The special addresses it was let to, if it leads to any.
+    addresses: Vec<IpAddr>,
+    /// Where it is opened: the requests inside.
+    requests: Option<Rc<Requests>>,
     stop: oneshot::Sender<()>,
 }
 
@@ -59,6 +62,13 @@ pub struct Ticket {
     stop: oneshot::Receiver<()>,
 }
 
+/// A flow that may have ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    flows: Rc<Flows>,
+    id: u64,
+}
+
 impl Flows {
     /// None yet. Each takes two of the `descriptors` this process may have.
     pub fn new(descriptors: Option<u64>) -> Flows {
@@ -75,7 +85,7 @@ impl Flows {
         }
         let id = self.next.replace(self.next.get().wrapping_add(1));
         let (sender, stop) = oneshot::channel();
-        live.insert(id, Live { what: What::New, address: None, stop: sender });
+        live.insert(id, Live { what: What::New, addresses: Vec::new(), requests: None, stop: sender });
         Some(Ticket { flows: Rc::clone(self), id, stop })
     }
 
@@ -90,6 +100,8 @@ impl Flows {
             // One that has just ended by itself needs no telling.
             let _ = live.stop.send(());
         });
+        let requests: Vec<_> = self.live.borrow().values().filter_map(|live| live.requests.clone()).collect();
+        requests.iter().for_each(|requests| requests.judge_anew(judge));
     }
 }
 
@@ -104,7 +116,18 @@ fn still_allowed(judge: &Judge, live: &Live) -> bool {
         Some(Verdict::Deny) | None => false,
     };
     let private = judged.rule.map(|rule| rule.private()).unwrap_or_default();
-    is_allowed && live.address.is_none_or(|address| private.iter().any(|range| range.contains(address)))
+    is_allowed && live.addresses.iter().all(|address| private.iter().any(|range| range.contains(*address)))
+}
+
+impl Handle {
+    /// As [`Ticket::leads_to`].
+    pub(crate) fn leads_to(&self, address: IpAddr) {
+        if let Some(live) = self.flows.live.borrow_mut().get_mut(&self.id)
+            && !live.addresses.contains(&address)
+        {
+            live.addresses.push(address);
+        }
+    }
 }
 
 impl Ticket {
@@ -117,9 +140,19 @@ impl Ticket {
 
     /// Says that it leads to an address that only a rule's `private` allows.
     pub fn leads_to(&self, address: IpAddr) {
+        self.handle().leads_to(address);
+    }
+
+    /// Says which requests are inside.
+    pub(crate) fn has_requests(&self, requests: Rc<Requests>) {
         if let Some(live) = self.flows.live.borrow_mut().get_mut(&self.id) {
-            live.address = Some(address);
+            live.requests = Some(requests);
         }
+    }
+
+    /// For whoever learns more about the flow later.
+    pub(crate) fn handle(&self) -> Handle {
+        Handle { flows: Rc::clone(&self.flows), id: self.id }
     }
 
     /// Does `work` unless the flow is ended before; one that has been ended does nothing more.

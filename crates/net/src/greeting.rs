@@ -32,7 +32,7 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Whether `hello` may pass; the reason if not.
-    fn check(&self, hello: &Hello) -> Result<(), String> {
+    pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
         if hello.ech {
             return Err("the ClientHello is encrypted (ECH)".to_owned());
         }

@@ -7,20 +7,17 @@
 //! who merely took the port, and no answer counts for another question, or later. Any other success says that somebody will
 //! answer later, by `airlock approve`.
 
-use crate::egress::{DialError, Egress};
+use crate::{
+    egress::{DialError, Egress},
+    tls,
+};
 use airlock_protocol::approval::{Given, Pending, Scope};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use std::{
-    fmt::Write as _,
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{fmt::Write as _, io, path::Path, time::SystemTime};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -28,8 +25,8 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        ClientConfig, RootCertStore,
-        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+        RootCertStore,
+        pki_types::{CertificateDer, ServerName},
     },
 };
 
@@ -68,13 +65,8 @@ pub enum Error {
     #[error("the webhook's key has {0} bytes; it needs at least {SHORTEST_KEY}")]
     Key(usize),
     /// The certificates that were named cannot be read.
-    #[error("the certificates in {} cannot be used: {why}", path.display())]
-    ExtraCa {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    #[error(transparent)]
+    ExtraCa(#[from] tls::BadCertificates),
     /// No certificate of this host can be trusted.
     #[error("no trusted certificates were found on this host")]
     Roots,
@@ -110,16 +102,7 @@ pub struct Settled {
 
 /// The certificates of a file that `extra_ca` names; at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bad = |why: String| Error::ExtraCa { path: path.to_owned(), why };
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(bad("there is no certificate in it".to_owned())),
-        Ok(found) => Ok(found),
-        Err(err) => {
-            let said = err.to_string();
-            Err(bad(said.split(" (os error").next().unwrap_or_default().to_owned()))
-        }
-    }
+    Ok(tls::certificates(path)?)
 }
 
 impl Error {
@@ -128,7 +111,7 @@ impl Error {
         let fix = match self {
             Error::Url { .. } => "correct webhook under [approvals] in config.toml: \"https://HOST/PATH\"",
             Error::Key(_) => "write a longer key into the file: head -c 32 /dev/urandom | base64",
-            Error::ExtraCa { .. } => "correct extra_ca under [network] in config.toml: a file in PEM",
+            Error::ExtraCa(_) => "correct extra_ca under [network] in config.toml: a file in PEM",
             Error::Roots => "install the host's certificates, or name some by extra_ca under [network]",
             _ => "see whether the webhook is there",
         };
@@ -139,12 +122,7 @@ impl Error {
 impl Webhook {
     /// As [`Webhook::new`], trusting what this host trusts, and the certificates in `extra`.
     pub fn trusting_this_host(url: &str, key: Vec<u8>, extra: Option<&Path>) -> Result<Webhook, Error> {
-        let mut roots = RootCertStore::empty();
-        // A store with a broken certificate in it is a store all the same.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = extra {
-            roots.add_parsable_certificates(certificates(path)?);
-        }
+        let roots = tls::trusted(extra)?;
         Webhook::new(url, key, roots)
     }
 
@@ -291,8 +269,7 @@ fn connector(roots: RootCertStore) -> Result<TlsConnector, Error> {
     if roots.is_empty() {
         return Err(Error::Roots);
     }
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(tls::connector(roots))
 }
 
 fn read_answer(status: u16, body: &[u8]) -> Result<Option<Settled>, Error> {

@@ -164,7 +164,14 @@ impl Prepared {
             tasks.spawn_local(tell(Rc::new(hook), gate.clone(), patience));
         }
         let Some(seat) = seat else { return Ok(()) };
-        let wall = wall::raise(seat, gate, self.egress, &keeper.spec.hostname, tasks)?;
+        let setup = wall::Setup {
+            gate,
+            egress: self.egress,
+            hostname: &keeper.spec.hostname,
+            authority: self.authority,
+            filters: wall::Filters::default(),
+        };
+        let wall = wall::raise(seat, setup, tasks)?;
         // Raised once: nobody has set it before.
         let _ = keeper.wall.set(wall.clone());
         let sockets = keeper.launched.porter.as_ref().map(Sockets::of).transpose()?.map(Rc::new);

@@ -18,6 +18,7 @@ pub use lookup::Fault;
 pub use proxy::{BadProxy, ProxyError};
 
 use crate::names::Bounds;
+use crate::tls::Upstream;
 use airlock_gate::address::{self, Cidr, Special};
 use airlock_gate::host::{HostName, Target};
 use airlock_gate::{Kind, Permit};
@@ -47,6 +48,8 @@ pub struct Egress {
     beside: Semaphore,
     names: Bounds,
     deadline: Duration,
+    /// Whom servers of opened connections are verified by.
+    pub(crate) trust: Upstream,
     #[cfg(test)]
     exempt: Vec<Cidr>,
 }
@@ -151,6 +154,7 @@ impl Egress {
             beside: Semaphore::new(race::MOST_BESIDE),
             names: Bounds::with_labels(settings.wildcard_names),
             deadline: DEADLINE,
+            trust: Upstream::new(settings.extra_ca.clone()),
             #[cfg(test)]
             exempt: Vec::new(),
         })

@@ -36,7 +36,7 @@ pub(crate) struct Passing {
 }
 
 /// Why something does not go on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Stop {
     /// It is denied, and the ledger has it: answered with 403 where that is still possible, else the stream is reset.
     Denied(Denial),

@@ -2,21 +2,47 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `open` | one connection: both handshakes, then its requests |
+//! | `near`, `far` | the program's side, the server's side |
+//! | `exchange` | one request: checked, judged, filtered, sent, answered |
 //! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
 //! | `target`, `framing` | what a request's head must look like |
-//! | `answer` | what a program is told where its request does not go on |
+//! | `heads` | heads as they are written anew |
+//! | `body`, `upgrade` | bodies on their way, and bytes after an upgrade |
 //! | `filter` | what looks at and changes requests and answers |
-
-#![expect(dead_code, reason = "what carries requests comes next")]
+//! | `answer` | what a program is told where its request does not go on |
+//! | `flow`, `flight` | a connection to a server and a request, as the ledger has them |
+//! | `carrier`, `tasks` | what they share |
 
 pub(crate) mod answer;
+mod body;
+mod carrier;
+mod exchange;
+mod far;
 pub(crate) mod filter;
+mod flight;
+mod flow;
 pub(crate) mod framing;
+mod heads;
+mod near;
+mod open;
 pub(crate) mod raw;
 pub(crate) mod strict;
 pub(crate) mod target;
+mod tasks;
+mod upgrade;
+
+pub(crate) use carrier::Carrier;
+use carrier::Session;
+pub(crate) use flight::Requests;
+pub(crate) use open::carry;
 
 use airlock_gate::Reason;
+use std::rc::Rc;
+
+/// What looks at the requests of one sandbox.
+#[derive(Default)]
+pub struct Filters(pub(crate) Vec<Rc<dyn filter::Filter>>);
 
 /// A request that is not judged, because of what it looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,3 +54,6 @@ pub(crate) struct Bad {
     /// What is wrong.
     pub(crate) why: String,
 }
+
+#[cfg(test)]
+mod tests;

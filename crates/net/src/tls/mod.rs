@@ -3,9 +3,19 @@
 //! | module | what |
 //! |---|---|
 //! | `authority` | certificates that the sandbox trusts, made as they are needed |
-
-#![expect(dead_code, reason = "what carries requests comes next")]
+//! | `roots`, `upstream` | whom this host trusts, and the handshake with the server |
+//! | `wire`, `stream` | bytes of either side |
 
 mod authority;
+mod roots;
+mod stream;
+mod upstream;
+mod wire;
 
+pub(crate) use authority::Speaks;
 pub use authority::{Authority, CannotMake};
+pub(crate) use roots::trusted;
+pub use roots::{BadCertificates, certificates};
+pub(crate) use stream::Stream;
+pub(crate) use upstream::{Untrusted, Upstream, connector};
+pub(crate) use wire::{Counts, Wire};

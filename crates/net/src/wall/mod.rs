@@ -5,13 +5,17 @@
 
 mod refused;
 
+pub use crate::http::Filters;
 use crate::{
     accept,
     egress::Egress,
     flows::Flows,
+    http::Carrier,
     names::Names,
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
+    secrets::Guard,
+    tls::Authority,
 };
 use airlock_gate::{Gate, host::HostName, judge::Judge};
 use airlock_linux::net::seat::{OWN_V4, OWN_V6, Opening, Rules, Seat};
@@ -35,34 +39,58 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct Wall {
     pub(crate) gate: Rc<Gate>,
     pub(crate) names: Rc<RefCell<Names>>,
-    pub(crate) egress: Egress,
-    pub(crate) pool: Pool,
+    pub(crate) egress: Rc<Egress>,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) carrier: Rc<Carrier>,
     pub(crate) flows: Rc<Flows>,
     rules: RefCell<Rules>,
     refused: RefCell<Refused>,
 }
 
-/// Starts everything on `tasks`, of the thread that owns `gate`: the wall stands while they run. `hostname` is what the
-/// sandbox calls itself.
-pub fn raise(
-    seat: Seat,
-    gate: Rc<Gate>,
-    egress: Egress,
-    hostname: &str,
-    tasks: &mut JoinSet<()>,
-) -> io::Result<Rc<Wall>> {
+/// What a wall is made of.
+pub struct Setup<'a> {
+    /// Who decides.
+    pub gate: Rc<Gate>,
+    /// How connections leave.
+    pub egress: Egress,
+    /// What the sandbox calls itself.
+    pub hostname: &'a str,
+    /// Whom the sandbox trusts where its connections are opened; without one, none is.
+    pub authority: Option<Rc<Authority>>,
+    /// What looks at requests, in their order. Secrets are looked after behind all of them.
+    pub filters: Filters,
+}
+
+/// Starts everything on `tasks`, of the thread that owns the gate: the wall stands while they run.
+pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
+    let Setup { gate, egress, hostname, authority, mut filters } = setup;
+    let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
+    if !gate.secrets().is_empty() {
+        // Last on the way out and first on the way in: nothing else of ours sees a value.
+        filters.0.push(Rc::new(Guard::new(Rc::clone(&gate), Rc::clone(&egress))));
+    }
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
     let descriptors = descriptors();
+    let flows = Rc::new(Flows::new(descriptors));
+    let carrier = Carrier {
+        gate: Rc::clone(&gate),
+        egress: Rc::clone(&egress),
+        flows: Rc::clone(&flows),
+        pool: Rc::clone(&pool),
+        authority,
+        filters: filters.0,
+    };
     let rules = Rules::new(rules);
     let refused = Refused::since_now(refusals, &rules)?;
     let wall = Rc::new(Wall {
         gate,
         names: Rc::new(RefCell::new(Names::new(egress.names()))),
         egress,
-        pool: Pool::new(),
-        flows: Rc::new(Flows::new(descriptors)),
+        pool,
+        carrier: Rc::new(carrier),
+        flows,
         rules: RefCell::new(rules),
         refused: RefCell::new(refused),
     });
@@ -104,9 +132,7 @@ impl Wall {
 
     /// Ends the flows that the rules of now do not allow.
     pub(crate) fn judge_anew(&self) {
-        if !self.gate.policy().audit_only {
-            self.flows.judge_anew(&self.gate.judge());
-        }
+        self.carrier.judge_anew();
     }
 }
 

@@ -152,7 +152,14 @@ impl World {
         });
         let mut tasks = JoinSet::new();
         let egress = Egress::to_loopback(names);
-        let wall = raise(seat, Rc::new(gate.unwrap()), egress, "web", &mut tasks).unwrap();
+        let setup = super::Setup {
+            gate: Rc::new(gate.unwrap()),
+            egress,
+            hostname: "web",
+            authority: None,
+            filters: Filters::default(),
+        };
+        let wall = raise(seat, setup, &mut tasks).unwrap();
         Some(World { inside, wall, folder, _tasks: tasks })
     }
 

@@ -1,0 +1,141 @@
+//! What opened connections of one sandbox share.
+
+use super::{
+    far::Failure,
+    filter::{Filter, Stop},
+    flight::Requests,
+    tasks::Tasks,
+};
+use crate::{
+    egress::Egress,
+    flows::{Flows, Handle},
+    relay::Pool,
+    tls::{Authority, Counts},
+};
+use airlock_gate::{Finished, Gate, Permit, Reason, Trace, host::Target};
+use airlock_protocol::policy::Tls;
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Instant};
+
+/// The opened connections' side of a wall.
+pub(crate) struct Carrier {
+    pub(crate) gate: Rc<Gate>,
+    pub(crate) egress: Rc<Egress>,
+    pub(crate) flows: Rc<Flows>,
+    pub(crate) pool: Rc<Pool>,
+    /// None where the sandbox trusts no authority of ours.
+    pub(crate) authority: Option<Rc<Authority>>,
+    pub(crate) filters: Vec<Rc<dyn Filter>>,
+}
+
+/// One near connection.
+pub(super) struct Session {
+    pub(super) carrier: Rc<Carrier>,
+    /// Of the connection that the program made.
+    pub(super) trace: Trace,
+    begun: Instant,
+    /// Connections to servers, streams of HTTP/2.
+    pub(super) tasks: Tasks,
+    /// What goes on after the last request.
+    pub(super) upgrades: Tasks,
+    pub(super) handle: Handle,
+    pub(super) requests: Rc<Requests>,
+    pub(super) near: Arc<Counts>,
+    pub(super) is_http2: Cell<bool>,
+    pub(super) is_revoked: Cell<bool>,
+    /// Requests that have come.
+    pub(super) heard: Cell<u64>,
+    /// Requests that have no answer yet.
+    pub(super) unanswered: Cell<usize>,
+}
+
+impl Session {
+    /// A connection that the gate permitted, before anything was said.
+    pub(super) fn new(carrier: &Rc<Carrier>, permit: &Permit, near: Arc<Counts>, handle: Handle) -> Session {
+        Session {
+            carrier: Rc::clone(carrier),
+            trace: permit.trace(),
+            begun: Instant::now(),
+            tasks: Tasks::default(),
+            upgrades: Tasks::default(),
+            handle,
+            requests: Rc::default(),
+            near,
+            is_http2: Cell::new(false),
+            is_revoked: Cell::new(false),
+            heard: Cell::new(0),
+            unanswered: Cell::new(0),
+        }
+    }
+
+    /// It ends before anything was dialled.
+    pub(super) fn unopened(&self, status: &str) {
+        self.carrier.gate.finish(&Finished {
+            trace: &self.trace,
+            address: None,
+            sent: 0,
+            received: 0,
+            lasted: self.begun.elapsed(),
+            status,
+            code: None,
+        });
+    }
+
+    /// It turned out to be forbidden before anything was dialled.
+    pub(super) fn refuse(&self, reason: Reason, why: &str) {
+        let _ = self.carrier.gate.note_denial(&self.trace, reason, why);
+        self.unopened(reason.word());
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.unanswered.get() > 0 || self.requests.count() > 0
+    }
+}
+
+/// A request without an answer, while it lives.
+pub(super) struct Unanswered<'a>(&'a Session);
+
+impl Unanswered<'_> {
+    /// One more.
+    pub(super) fn new(session: &Session) -> Unanswered<'_> {
+        session.heard.set(session.heard.get().wrapping_add(1));
+        session.unanswered.set(session.unanswered.get() + 1);
+        Unanswered(session)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.unanswered.set(self.0.unanswered.get().saturating_sub(1));
+    }
+}
+
+impl Carrier {
+    /// Whether what goes over this connection is looked at.
+    pub(crate) fn opens(&self, permit: &Permit) -> bool {
+        match permit.tls() {
+            Tls::Opened => true,
+            Tls::Checked => self.filters.iter().any(|filter| filter.wants(permit.target(), permit.port())),
+            Tls::Opaque => false,
+        }
+    }
+
+    /// Ends what the rules of now do not allow.
+    pub(crate) fn judge_anew(&self) {
+        if !self.gate.policy().audit_only {
+            self.flows.judge_anew(&self.gate.judge());
+        }
+    }
+
+    /// Whether the filters let a connection be dialled.
+    pub(super) async fn may_connect(&self, target: &Target, port: u16) -> Result<(), Failure> {
+        for filter in &self.filters {
+            match filter.connect(target, port).await {
+                Ok(()) => {}
+                Err(Stop::Denied(denial)) => return Err(Failure::Denied(denial)),
+                Err(Stop::Failed(why)) => return Err(Failure::Failed { status: 502, reason: "script", why }),
+            }
+        }
+        Ok(())
+    }
+}

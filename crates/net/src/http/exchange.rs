@@ -1,0 +1,369 @@
+//! One request from its head to the head of its answer: checked, judged, filtered, sent.
+
+use super::{
+    Bad, Session, answer,
+    body::{Body, Cut, Passed},
+    carrier::Unanswered,
+    far::{Failure, Far, Kept, Origin},
+    filter::{Passing, Stop, Way},
+    flight::{Flight, Waits, Why},
+    flow::Flow,
+    framing, heads,
+    target::{self, Checked},
+    upgrade::{self, Both},
+};
+use airlock_gate::{
+    Crossing, Permit, Reason,
+    request::{GitCall, Request as Judged},
+};
+use airlock_protocol::policy::Verdict;
+use http::{Method, Request, Response, StatusCode, Version, header, request, response};
+use http_body_util::Full;
+use hyper::{
+    body::{Bytes, Incoming},
+    upgrade::OnUpgrade,
+};
+use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
+
+/// What the program gets; `Cut` where its connection or stream is to be broken off.
+pub(super) type Answer = Result<Response<Body>, Cut>;
+
+/// A request that was permitted.
+struct Permitted {
+    head: request::Parts,
+    checked: Checked,
+    flight: Rc<Flight>,
+    /// What filters are told; none where there are no filters.
+    passing: Option<Passing>,
+    /// Where the program wants to go on with something else.
+    upgrade: Option<OnUpgrade>,
+}
+
+/// A request that may be sent.
+struct Ready {
+    head: request::Parts,
+    body: Passed,
+}
+
+/// Carries one request.
+pub(super) async fn exchange(
+    session: &Rc<Session>,
+    origin: &Rc<Origin>,
+    request: Request<Incoming>,
+) -> Answer {
+    let _unanswered = Unanswered::new(session);
+    let near = request.version();
+    let (mut permitted, incoming) = match permit(session, origin, request).await {
+        Ok(permitted) => permitted,
+        Err(refused) => return Ok(refused.map(Body::Ours)),
+    };
+    let flight = Rc::clone(&permitted.flight);
+    session.requests.enter(&flight);
+    let body = Passed::new(incoming, Way::Out, Rc::clone(&flight));
+    let ready = match filter_request(session, &mut permitted, body).await {
+        Ok(ready) => ready,
+        Err(stop) => return stopped(&flight, stop, &permitted.head),
+    };
+    match send(origin, &flight, ready, permitted.checked.sent.clone()).await {
+        Ok(answered) => receive(session, origin, permitted, answered, near).await,
+        Err(Unsent::Failure(Failure::Denied(denial))) => {
+            flight.stop(Why::Filter(Stop::Denied(denial.clone())));
+            Ok(answer::denied(&denial, &permitted.head).map(Body::Ours))
+        }
+        Err(Unsent::Failure(Failure::Failed { status, reason, why })) => {
+            flight.answered(status);
+            Ok(answer::failed(status, reason, &why).map(Body::Ours))
+        }
+        Err(Unsent::Stopped) => why_stopped(&flight, &permitted.head),
+        Err(Unsent::Closed) => Err(Cut),
+    }
+}
+
+/// Checks and judges a request. What the program is told if it may not go on.
+async fn permit(
+    session: &Rc<Session>,
+    origin: &Origin,
+    mut request: Request<Incoming>,
+) -> Result<(Permitted, Incoming), Response<Full<Bytes>>> {
+    let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
+    let (head, body) = request.into_parts();
+    let checked = check(&head, origin).map_err(|bad| {
+        let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
+        answer::bad(&bad)
+    })?;
+    let judged = judged(&head, &checked, origin);
+    let was_asked = {
+        let judge = session.carrier.gate.judge();
+        judge.request(&judged).verdict == Some(Verdict::Ask)
+    };
+    let asked = session.carrier.gate.ask(Crossing::Request(Box::new(judged.clone()))).await;
+    let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
+    let passing = passing(session, origin, &judged, &permit);
+    let flight = Rc::new(Flight::new(&session.carrier.gate, &permit, judged, was_asked));
+    let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
+    Ok((Permitted { head, checked, flight, passing, upgrade }, body))
+}
+
+fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
+    let refused = |why: &str| Bad { status: 405, reason: Reason::Ambiguous, why: why.to_owned() };
+    match head.method {
+        Method::TRACE => return Err(refused("TRACE is not carried")),
+        Method::CONNECT => return Err(refused("CONNECT is for the proxy of the sandbox only")),
+        _ => {}
+    }
+    framing::check(head)?;
+    target::check(head, &origin.connection)
+}
+
+/// As rules look at it.
+fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
+    let text = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    let method = head.method.as_str();
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let git = GitCall::of(method, &checked.path, &checked.query, content_type);
+    Judged {
+        target: origin.connection.target.clone(),
+        port: origin.connection.port,
+        method: method.to_owned(),
+        path: checked.path.clone(),
+        query: checked.query.clone(),
+        headers: head.headers.iter().filter_map(text).collect(),
+        websocket: framing::is_websocket(head),
+        git,
+    }
+}
+
+fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit) -> Option<Passing> {
+    (!session.carrier.filters.is_empty()).then(|| Passing {
+        target: judged.target.clone(),
+        port: judged.port,
+        is_verified: origin.connection.is_tls,
+        method: judged.method.clone(),
+        path: judged.path.clone(),
+        rule: permit.rule().map(str::to_owned),
+        body: None,
+    })
+}
+
+/// Through every filter, in order.
+async fn filter_request(
+    session: &Session,
+    permitted: &mut Permitted,
+    mut body: Passed,
+) -> Result<Ready, Stop> {
+    let Permitted { head, passing, flight, .. } = permitted;
+    let mut sent = head.clone();
+    if let Some(passing) = passing {
+        for filter in &session.carrier.filters {
+            match filter.gathers(passing, Way::Out, &sent.headers) {
+                Some(most) => {
+                    let (whole, rest) = body.gather(most).await.map_err(|_| cut())?;
+                    let remade = filter.whole_request(passing, &mut sent, whole).await?;
+                    body = again(remade, rest, Way::Out, flight)?;
+                }
+                None => {
+                    if let Some(change) = filter.request(passing, &mut sent).await? {
+                        body.change(change);
+                    }
+                }
+            }
+        }
+    }
+    if !body.keeps_length() {
+        sent.headers.remove(header::CONTENT_LENGTH);
+    }
+    Ok(Ready { head: sent, body })
+}
+
+/// What goes on after a body was gathered.
+fn again(remade: Option<Bytes>, rest: Option<Passed>, way: Way, flight: &Rc<Flight>) -> Result<Passed, Stop> {
+    match (remade, rest) {
+        (Some(whole), _) => Ok(Passed::remade(whole, way, Rc::clone(flight))),
+        (None, Some(rest)) => Ok(rest),
+        (None, None) => Err(cut()),
+    }
+}
+
+fn cut() -> Stop {
+    Stop::Failed("the body ended before it was whole".to_owned())
+}
+
+/// Why a request has no answer.
+enum Unsent {
+    /// There is no server for it.
+    Failure(Failure),
+    /// It was stopped on its way.
+    Stopped,
+    /// The server closed a connection that had been used before: programs try again by themselves.
+    Closed,
+}
+
+/// A connection whose answer has begun.
+struct Begun {
+    flow: Rc<Flow>,
+    kept: Option<Kept>,
+}
+
+/// An answer that has begun.
+struct Answered {
+    head: response::Parts,
+    body: Incoming,
+    begun: Begun,
+}
+
+/// Sends a request, once more on a new connection if the server had closed the old one before it took anything.
+async fn send(
+    origin: &Rc<Origin>,
+    flight: &Rc<Flight>,
+    ready: Ready,
+    sent: http::uri::PathAndQuery,
+) -> Result<Answered, Unsent> {
+    let Ready { head, body } = ready;
+    let mut unsent = Some((head, Body::Passed(Box::new(body))));
+    loop {
+        let Some((mut head, body)) = unsent.take() else { return Err(Unsent::Closed) };
+        let far = origin.take().await.map_err(Unsent::Failure)?;
+        let version = if matches!(far, Far::Http2(..)) { Version::HTTP_2 } else { Version::HTTP_11 };
+        let before = head.clone();
+        heads::outgoing(&mut head, &origin.place, sent.clone(), version);
+        let request = Request::from_parts(head, body);
+        let (answered, begun, is_used) = match far {
+            Far::Http1(mut kept) => {
+                let (flow, is_used) = (Rc::clone(&kept.flow), kept.is_used);
+                flight.leads_to(flow.address());
+                let answered = unless_stopped(flight, kept.sender.try_send_request(request)).await;
+                kept.is_used = true;
+                (answered, Begun { flow, kept: Some(kept) }, is_used)
+            }
+            Far::Http2(mut sender, flow) => {
+                flight.leads_to(flow.address());
+                let answered = unless_stopped(flight, sender.try_send_request(request)).await;
+                (answered, Begun { flow, kept: None }, false)
+            }
+        };
+        match answered {
+            None => return Err(Unsent::Stopped),
+            Some(Ok(response)) => {
+                let (head, body) = response.into_parts();
+                return Ok(Answered { head, body, begun });
+            }
+            Some(Err(_)) if flight.is_stopped() => return Err(Unsent::Stopped),
+            Some(Err(mut err)) => match err.take_message() {
+                Some(request) => unsent = Some((before, request.into_body())),
+                None if is_used => return Err(Unsent::Closed),
+                None => {
+                    let why = format!("{} did not answer: {}", origin.connection.target, err.error());
+                    return Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }));
+                }
+            },
+        }
+    }
+}
+
+/// Waits for the answer's head unless the request is stopped before.
+async fn unless_stopped<T>(flight: &Flight, answer: impl Future<Output = T>) -> Option<T> {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        if flight.is_stopped() {
+            return Poll::Ready(None);
+        }
+        let answered = answer.as_mut().poll(cx).map(Some);
+        if answered.is_pending() {
+            flight.watch(Waits::Head, cx);
+        }
+        answered
+    })
+    .await
+}
+
+/// The answer, through every filter in the opposite order.
+async fn receive(
+    session: &Rc<Session>,
+    origin: &Origin,
+    permitted: Permitted,
+    answered: Answered,
+    near: Version,
+) -> Answer {
+    let Answered { mut head, body: incoming, begun } = answered;
+    let Permitted { head: request, flight, passing, upgrade, .. } = permitted;
+    flight.answered(head.status.as_u16());
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        let Some(upgrade) = upgrade else {
+            let why = "the server changed to another protocol without being asked";
+            return Ok(answer::failed(502, "upgrade", why).map(Body::Ours));
+        };
+        return Ok(switch(session, flight, passing, (head, incoming), (upgrade, begun.flow)));
+    }
+    let mut body = Passed::new(incoming, Way::In, Rc::clone(&flight));
+    if let Some(passing) = &passing {
+        match filter_response(session, passing, &flight, &mut head, body).await {
+            Ok(filtered) => body = filtered,
+            Err(stop) => return stopped(&flight, stop, &request),
+        }
+    }
+    let is_bodiless = request.method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED;
+    if !body.keeps_length() && !is_bodiless {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
+    heads::incoming(&mut head, near);
+    if let Some(kept) = begun.kept.filter(|_| !framing::is_last(&request)) {
+        origin.give_back(kept);
+    }
+    Ok(Response::from_parts(head, Body::Passed(Box::new(body))))
+}
+
+async fn filter_response(
+    session: &Session,
+    passing: &Passing,
+    flight: &Rc<Flight>,
+    head: &mut response::Parts,
+    mut body: Passed,
+) -> Result<Passed, Stop> {
+    for filter in session.carrier.filters.iter().rev() {
+        match filter.gathers(passing, Way::In, &head.headers) {
+            Some(most) => {
+                let (whole, rest) = body.gather(most).await.map_err(|_| cut())?;
+                let remade = filter.whole_response(passing, head, whole).await?;
+                body = again(remade, rest, Way::In, flight)?;
+            }
+            None => {
+                if let Some(change) = filter.response(passing, head).await? {
+                    body.change(change);
+                }
+            }
+        }
+    }
+    Ok(body)
+}
+
+/// Both sides go on with something else.
+fn switch(
+    session: &Rc<Session>,
+    flight: Rc<Flight>,
+    passing: Option<Passing>,
+    (head, incoming): (response::Parts, Incoming),
+    (near, flow): (OnUpgrade, Rc<Flow>),
+) -> Response<Body> {
+    let filters = &session.carrier.filters;
+    let changes = [Way::Out, Way::In].map(|way| upgrade::changes(filters, passing.as_ref(), way));
+    let mut response = Response::from_parts(head, incoming);
+    let far = hyper::upgrade::on(&mut response);
+    session.upgrades.start(upgrade::carry(Both { near, far, flight, flow, changes }));
+    response.map(|_| Body::Ours(Full::default()))
+}
+
+/// What the program is told where something stopped its request.
+fn stopped(flight: &Flight, stop: Stop, head: &request::Parts) -> Answer {
+    flight.stop(Why::Filter(stop));
+    why_stopped(flight, head)
+}
+
+fn why_stopped(flight: &Flight, head: &request::Parts) -> Answer {
+    match flight.why() {
+        Some(Why::Filter(Stop::Denied(denial))) => Ok(answer::denied(&denial, head).map(Body::Ours)),
+        Some(Why::Filter(Stop::Failed(why))) => Ok(answer::failed(502, "failed", &why).map(Body::Ours)),
+        Some(Why::Revoked | Why::Spent) | None => Err(Cut),
+    }
+}

@@ -1,0 +1,84 @@
+//! Heads as they are written anew: what concerns one connection only is left out, and what the two versions of HTTP say
+//! differently is said as the next reader expects it. Pure.
+
+use super::framing;
+use airlock_gate::host::Target;
+use http::{
+    HeaderMap, HeaderValue, Uri, Version,
+    header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE},
+    request, response,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+use std::net::IpAddr;
+
+/// The server that a request goes to, as its head names it.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    authority: Authority,
+    host: HeaderValue,
+    scheme: Scheme,
+}
+
+impl Place {
+    /// The usual port is left out.
+    pub(super) fn new(target: &Target, port: u16, is_tls: bool) -> Option<Place> {
+        let name = match target {
+            Target::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            other => other.to_string(),
+        };
+        let usual = if is_tls { 443 } else { 80 };
+        let text = if port == usual { name } else { format!("{name}:{port}") };
+        Some(Place {
+            host: HeaderValue::from_str(&text).ok()?,
+            authority: text.parse().ok()?,
+            scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
+        })
+    }
+}
+
+/// Makes a head ready for the server, which speaks `version`. `sent` is the path and query that were judged.
+pub(super) fn outgoing(head: &mut request::Parts, place: &Place, sent: PathAndQuery, version: Version) {
+    let is_websocket = framing::is_websocket(head);
+    let is_last = framing::is_last(head);
+    framing::strip(&mut head.headers);
+    // We ask for the body ourselves once the request is permitted.
+    head.headers.remove(EXPECT);
+    head.headers.remove(HOST);
+    let mut uri = http::uri::Parts::default();
+    uri.path_and_query = Some(sent);
+    if version == Version::HTTP_2 {
+        uri.scheme = Some(place.scheme.clone());
+        uri.authority = Some(place.authority.clone());
+    } else {
+        head.headers.insert(HOST, place.host.clone());
+        join_cookies(&mut head.headers);
+        if is_websocket {
+            head.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        } else if is_last {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        } else if head.headers.contains_key(TE) {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
+    }
+    head.uri = Uri::from_parts(uri).unwrap_or_default();
+    head.version = version;
+}
+
+/// Makes the head of an answer ready for the program, which speaks `version`.
+pub(super) fn incoming(head: &mut response::Parts, version: Version) {
+    framing::strip(&mut head.headers);
+    head.headers.remove(TE);
+    head.version = version;
+}
+
+/// HTTP/2 may give cookies one by one (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let all: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}

@@ -1,0 +1,116 @@
+//! The program's side: reads requests off one connection, in either version of HTTP.
+
+use super::{Session, exchange, far::Origin, framing, strict::Strict};
+use crate::tls::Stream;
+use http::{Request, StatusCode};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use std::{rc::Rc, time::Duration};
+
+/// Of a head.
+const HEAD: usize = 64 * 1024;
+/// Read or written at once.
+const BUFFER: usize = 128 * 1024;
+/// HTTP/2: what a program may send before we have passed it on.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// HTTP/2: the longest frame.
+const FRAME: u32 = 64 * 1024;
+/// HTTP/2: requests at a time.
+const STREAMS: u32 = 128;
+/// How often it is looked whether anything happens.
+const TICK: Duration = Duration::from_secs(30);
+/// A connection without a request is kept for so many of those.
+const IDLE: u32 = 20;
+/// A head that has begun may take so many.
+const LATE: u32 = 2;
+
+/// How a near connection ended.
+pub(super) enum End {
+    /// As it should.
+    Closed,
+    /// It was lost, or what came was no HTTP.
+    Broken,
+}
+
+/// Carries requests until the program has no more, or says nothing for too long.
+pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> End {
+    let served = async {
+        match session.is_http2.get() {
+            true => serve_http2(session, origin, stream).await,
+            false => serve_http1(session, origin, stream).await,
+        }
+    };
+    let end = tokio::select! {
+        biased;
+        served = served => match served {
+            Ok(()) => End::Closed,
+            Err(_) => End::Broken,
+        },
+        () = silence(session) => End::Closed,
+    };
+    session.upgrades.all().await;
+    end
+}
+
+async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
+    let mut builder = http1::Builder::new();
+    builder.max_header_size(HEAD).max_buf_size(BUFFER).auto_date_header(false).header_read_timeout(None);
+    let stream = Strict::new(stream);
+    let switch = stream.switch();
+    let service = service_fn(|request: Request<Incoming>| {
+        let (session, origin, switch) = (Rc::clone(session), Rc::clone(origin), switch.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let may_switch = framing::may_switch(&head);
+            let request = Request::from_parts(head, body);
+            let answer = exchange::exchange(&session, &origin, request).await;
+            if may_switch {
+                switch.answered(
+                    answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::SWITCHING_PROTOCOLS),
+                );
+            }
+            answer
+        }
+    });
+    builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await
+}
+
+async fn serve_http2(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
+    let mut builder = http2::Builder::new(session.tasks.clone());
+    builder
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
+        .auto_date_header(false);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (session, origin) = (Rc::clone(session), Rc::clone(origin));
+        async move { exchange::exchange(&session, &origin, request).await }
+    });
+    builder.serve_connection(TokioIo::new(stream), service).await
+}
+
+/// Waits until nothing has been asked for a long time, or a head is not finished in time.
+async fn silence(session: &Session) {
+    let (mut idle, mut late) = (0, 0);
+    // What had come when a request was last under way.
+    let (mut heard, mut settled) = (session.heard.get(), session.near.read());
+    while idle < IDLE && late < LATE {
+        tokio::time::sleep(TICK).await;
+        let read = session.near.read();
+        if session.is_busy() || session.heard.get() != heard {
+            heard = session.heard.get();
+            (idle, late, settled) = (0, 0, read);
+        } else if read != settled && !session.is_http2.get() {
+            late += 1;
+        } else {
+            idle += 1;
+        }
+    }
+}

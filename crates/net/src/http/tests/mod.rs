@@ -1,0 +1,5 @@
+//! Programs, opened connections and servers in one process, with no sandbox around them.
+
+mod carried;
+mod ended;
+mod world;

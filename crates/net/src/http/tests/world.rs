@@ -1,0 +1,345 @@
+//! A program's connection to a server of our own, opened on its way.
+
+use crate::{
+    egress::Egress,
+    flows::{Flows, What},
+    http::{Carrier, filter::Filter},
+    relay::Pool,
+    tls::{Authority, Speaks, Upstream},
+};
+use airlock_gate::{Crossing, Gate, Setup, host::Target, ledger::Ledger, policy::parse_toml};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Body, Bytes, Frame, Incoming},
+    client::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    rc::Rc,
+    sync::{Arc, Mutex, atomic::AtomicU64},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::{JoinSet, LocalSet},
+};
+use tokio_rustls::{
+    TlsAcceptor, TlsConnector,
+    client::TlsStream,
+    rustls::{
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    },
+};
+
+pub(super) type Sent = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Runs a test that starts local tasks.
+pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+/// What servers have seen.
+pub(super) type Log = Arc<Mutex<Vec<String>>>;
+
+/// The wall of one sandbox, and servers outside, which all are `a.test`.
+pub(super) struct World {
+    pub(super) carrier: Rc<Carrier>,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) port: u16,
+    pub(super) log: Log,
+    sent: Arc<AtomicU64>,
+    tasks: RefCell<JoinSet<()>>,
+}
+
+/// How a server is set up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Server {
+    Http1,
+    Http2,
+    /// Without TLS.
+    Plain,
+    /// With a certificate that nobody trusts.
+    Untrusted,
+}
+
+fn roots(authority: &Authority) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+    roots
+}
+
+/// Rules that allow the server.
+pub(super) fn allowing(port: u16) -> String {
+    format!("[[rule]]\nallow = 'a.test'\nports = [{port}]")
+}
+
+impl World {
+    pub(super) async fn new(server: Server) -> World {
+        World::with(server, Vec::new()).await
+    }
+
+    pub(super) async fn with(server: Server, filters: Vec<Rc<dyn Filter>>) -> World {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
+        let gate = Gate::new(Setup {
+            sandbox: sandbox.clone(),
+            name: "web".to_owned(),
+            policy: parse_toml("airlock.toml", &allowing(port)).unwrap().policy,
+            ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
+            ask_timeout: Duration::from_secs(60),
+            published: Vec::new(),
+            secrets: Default::default(),
+            can_open: true,
+        });
+        let theirs = Authority::new().unwrap();
+        let mut egress = Egress::to_loopback(&["a.test"]);
+        let other = Authority::new().unwrap();
+        let trusted = if server == Server::Untrusted { &other } else { &theirs };
+        egress.trust = Upstream::trusting(roots(trusted));
+        let carrier = Rc::new(Carrier {
+            gate: Rc::new(gate.unwrap()),
+            egress: Rc::new(egress),
+            flows: Rc::new(Flows::new(None)),
+            pool: Rc::new(Pool::new()),
+            authority: Some(Rc::new(Authority::new().unwrap())),
+            filters,
+        });
+        let (log, sent) = (Log::default(), Arc::new(AtomicU64::new(0)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(serve(listener, server, theirs, (Arc::clone(&log), Arc::clone(&sent))));
+        World { carrier, folder, port, log, sent, tasks: RefCell::new(tasks) }
+    }
+
+    /// A program's socket to the server.
+    pub(super) async fn connect(&self) -> TcpStream {
+        let target: Target = "a.test".parse().unwrap();
+        let crossing = Crossing::Connect { target: target.clone(), port: self.port };
+        let permit = self.carrier.gate.ask(crossing).await.unwrap();
+        let ticket = self.carrier.flows.enter().unwrap();
+        ticket.decided(What::Out { target, port: self.port, asked: false });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        let carrier = Rc::clone(&self.carrier);
+        self.tasks
+            .borrow_mut()
+            .spawn_local(async move { crate::http::carry(&carrier, near, Vec::new(), permit, ticket).await });
+        program
+    }
+
+    /// A program's TLS with the server, offering these protocols.
+    pub(super) async fn tls(&self, offers: &[&[u8]]) -> TlsStream<TcpStream> {
+        let socket = self.connect().await;
+        let roots = roots(self.carrier.authority.as_ref().unwrap());
+        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
+        let name = ServerName::try_from("a.test").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
+    }
+
+    pub(super) async fn http1(&self) -> http1::SendRequest<Sent> {
+        let tls = self.tls(&[b"http/1.1"]).await;
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        self.tasks.borrow_mut().spawn_local(async move {
+            let _ = connection.with_upgrades().await;
+        });
+        sender
+    }
+
+    pub(super) async fn http2(&self) -> http2::SendRequest<Sent> {
+        let tls = self.tls(&[b"h2"]).await;
+        assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.unwrap();
+        self.tasks.borrow_mut().spawn_local(async move {
+            let _ = connection.await;
+        });
+        sender
+    }
+
+    /// What the servers have seen.
+    pub(super) fn seen(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The lines of the ledger that hold all of `words`.
+    pub(super) fn recorded(&self, words: &[&str]) -> usize {
+        let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap_or_default();
+        text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// Lets everything that is under way go on until `is_so`.
+    pub(super) async fn until(&self, is_so: impl Fn(&World) -> bool) {
+        let waits = async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waits).await.expect("it never came to be");
+    }
+
+    /// Bytes that the server has sent to where its requests came from.
+    pub(super) fn received(&self) -> u64 {
+        self.sent.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(super) fn other_rules(&self, rules: &str) {
+        self.carrier.gate.set_policy(parse_toml("airlock.toml", rules).unwrap().policy, "set").unwrap();
+        self.carrier.judge_anew();
+    }
+}
+
+pub(super) fn text(text: &str) -> Sent {
+    Full::new(Bytes::from(text.to_owned())).boxed_unsync()
+}
+
+/// A body without a known length, and with a trailer.
+pub(super) fn with_trailer(text: &str) -> Sent {
+    let frames = [text.to_owned()].map(|text| Ok(Frame::data(Bytes::from(text)))).into_iter();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-end", HeaderValue::from_static("yes"));
+    let frames: Vec<_> = frames.chain([Ok(Frame::trailers(trailers))]).collect();
+    UnsyncBoxBody::new(Framed(frames.into()))
+}
+
+/// Frames one after the other.
+struct Framed(std::collections::VecDeque<Result<Frame<Bytes>, Infallible>>);
+
+impl Body for Framed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        std::task::Poll::Ready(self.0.pop_front())
+    }
+}
+
+pub(super) async fn read(response: Response<Incoming>) -> (u16, String, Option<HeaderMap>) {
+    let status = response.status().as_u16();
+    let collected = response.into_body().collect().await.unwrap();
+    let trailers = collected.trailers().cloned();
+    (status, String::from_utf8(collected.to_bytes().to_vec()).unwrap(), trailers)
+}
+
+async fn serve(
+    listener: TcpListener,
+    server: Server,
+    authority: Authority,
+    (log, sent): (Log, Arc<AtomicU64>),
+) {
+    let mut tasks = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        log.lock().unwrap().push("connected".to_owned());
+        let (log, sent) = (Arc::clone(&log), Arc::clone(&sent));
+        let target = "a.test".parse().unwrap();
+        let service = service_fn(move |request| answer(request, Arc::clone(&log), Arc::clone(&sent)));
+        if server == Server::Plain {
+            tasks.spawn_local(async move {
+                let builder = hyper::server::conn::http1::Builder::new();
+                let _ = builder.serve_connection(TokioIo::new(socket), service).with_upgrades().await;
+            });
+            continue;
+        }
+        let speaks = if server == Server::Http2 { Speaks::Http2 } else { Speaks::Http1 };
+        let acceptor = TlsAcceptor::from(authority.server(&target, speaks).unwrap());
+        tasks.spawn_local(async move {
+            let Ok(tls) = acceptor.accept(socket).await else { return };
+            if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(tls), service).await;
+            } else {
+                let builder = hyper::server::conn::http1::Builder::new();
+                let _ = builder.serve_connection(TokioIo::new(tls), service).with_upgrades().await;
+            }
+        });
+    }
+}
+
+/// What the server does, by path.
+async fn answer(
+    mut request: Request<Incoming>,
+    log: Log,
+    sent: Arc<AtomicU64>,
+) -> Result<Response<Sent>, Infallible> {
+    let line = format!("{} {} {:?}", request.method(), request.uri().path(), request.version());
+    log.lock().unwrap().push(line);
+    let response = match request.uri().path() {
+        "/heads" => {
+            let mut names: Vec<String> = request
+                .headers()
+                .iter()
+                .map(|(name, value)| format!("{name}={}", value.to_str().unwrap_or("?")))
+                .collect();
+            names.sort();
+            Response::new(text(&names.join("\n")))
+        }
+        "/trailer" => {
+            let mut response = Response::new(with_trailer("body"));
+            response.headers_mut().insert("trailer", HeaderValue::from_static("x-end"));
+            response
+        }
+        "/endless" => Response::new(UnsyncBoxBody::new(Endless(sent))),
+        "/close" => {
+            let mut response = Response::new(text("bye"));
+            if request.version() != http::Version::HTTP_2 {
+                response.headers_mut().insert("connection", HeaderValue::from_static("close"));
+            }
+            response
+        }
+        "/socket" => {
+            let upgrade = hyper::upgrade::on(&mut request);
+            std::thread::spawn(move || {
+                run(async move {
+                    let mut upgraded = TokioIo::new(upgrade.await.unwrap());
+                    let mut piece = [0; 5];
+                    upgraded.read_exact(&mut piece).await.unwrap();
+                    upgraded.write_all(&piece).await.unwrap();
+                    let _ = upgraded.shutdown().await;
+                });
+            });
+            let mut response = Response::new(text(""));
+            *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().insert("upgrade", HeaderValue::from_static("websocket"));
+            response.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
+            response
+        }
+        "/empty" => Response::new(text("")),
+        _ => {
+            let collected = request.into_body().collect().await;
+            let Ok(collected) = collected else { return Ok(Response::new(text("cut"))) };
+            let trailers = collected.trailers().is_some();
+            let body = String::from_utf8_lossy(&collected.to_bytes()).into_owned();
+            log.lock().unwrap().push(format!("body {} trailers {trailers}", body.len()));
+            Response::new(text(&body))
+        }
+    };
+    Ok(response)
+}
+
+/// Frames without end.
+struct Endless(Arc<AtomicU64>);
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.fetch_add(16384, std::sync::atomic::Ordering::Relaxed);
+        std::task::Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16384])))))
+    }
+}
