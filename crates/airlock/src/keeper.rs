@@ -94,6 +94,6 @@ fn environment(sandbox: &Sandbox) -> Vec<CString> {
     let mut home = OsString::from("AIRLOCK_HOME=");
     home.push(sandbox.store().home());
     let needed = std::env::vars_os().filter(|(name, _)| NEEDED.iter().any(|needed| name == needed));
-    let words = needed.map(|(name, value)| [name, value].join("=".as_ref())).chain([home]);
+    let words = [home].into_iter().chain(needed.map(|(name, value)| [name, value].join("=".as_ref())));
     words.filter_map(|word| CString::new(word.as_bytes()).ok()).collect()
 }
