@@ -13,7 +13,7 @@ import places
 SANS = ["DNS:test"] + [
     f"DNS:{name}" for zone in (
         "web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile",
-        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc",
+        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc", "aws",
     )
     for name in (f"{zone}.test", f"*.{zone}.test")
 ] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
@@ -109,6 +109,9 @@ class Web:
         elif path.startswith("/who"):
             peer = writer.get_extra_info("peername")[0]
             body = json.dumps({"peer": peer, "host": headers.get("host"), "sni": shown}).encode()
+        elif path.startswith("/headers"):
+            log.hit("headers", writer, path=path, headers=headers)
+            body = json.dumps(headers).encode()
         else:
             own = writer.get_extra_info("sockname")[0]
             body = f"hello from {own}\n".encode()

@@ -10,6 +10,7 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_http;
 mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;
@@ -33,7 +34,10 @@ mod net_publish;
 mod net_relay;
 mod net_rules;
 mod net_tls;
+mod opened;
 mod probe;
 mod run;
+mod secrets;
 mod state;
 mod terminal;
+mod trust;

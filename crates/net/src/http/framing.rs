@@ -77,11 +77,18 @@ pub(crate) fn may_switch(head: &request::Parts) -> bool {
 }
 
 /// Whether a server could take the body for the next request, because requests like this one usually have none. Nothing
-/// may follow such a request on its connection: it says `Connection: close`.
+/// may follow such a request on its connection: it says `Connection: close`. In HTTP/2 a head does not tell whether a body
+/// follows, so it is assumed.
 pub(crate) fn is_last(head: &request::Parts) -> bool {
     let is_bare = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-    let has_length = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    is_bare && (has_length || head.headers.contains_key(TRANSFER_ENCODING))
+    // What is sent on for a GET or HEAD without a length has no body.
+    let may_have_chunks =
+        matches!(head.method, Method::OPTIONS | Method::DELETE) && head.version == Version::HTTP_2;
+    let has_body = match head.headers.get(CONTENT_LENGTH) {
+        Some(length) => length != "0",
+        None => head.headers.contains_key(TRANSFER_ENCODING) || may_have_chunks,
+    };
+    is_bare && has_body
 }
 
 /// Whether a header (name in lower case) says where a message ends or where it goes. No trailer may be one.
@@ -303,6 +310,8 @@ mod tests {
         assert!(is_last(&head("HEAD", Version::HTTP_11, &[("transfer-encoding", "chunked")])));
         assert!(!is_last(&head("GET", Version::HTTP_11, &[("content-length", "0")])));
         assert!(!is_last(&head("POST", Version::HTTP_11, &[("content-length", "7")])));
+        assert!(is_last(&head("DELETE", Version::HTTP_2, &[])));
+        assert!(!is_last(&head("GET", Version::HTTP_2, &[])));
     }
 
     #[test]
