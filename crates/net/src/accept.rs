@@ -73,12 +73,13 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     }
     let admitted = tokio::select! {
         biased;
-        admitted = admit(wall, wall.target(to.ip()), to.port()) => admitted,
+        // Boxed, so that what is needed to decide is not kept while bytes are moved.
+        admitted = Box::pin(admit(wall, wall.target(to.ip()), to.port())) => admitted,
         // The program gave up while a person was asked.
         _ = near.ready(Interest::ERROR) => return reset(&near),
     };
     match admitted {
-        Ok(admitted) => carry_permitted(wall, near, Vec::new(), admitted).await,
+        Ok((permit, ticket)) => carry_permitted(wall, near, Vec::new(), permit, ticket).await,
         Err(_) => reset(&near),
     }
 }
@@ -88,18 +89,15 @@ pub(crate) async fn carry_permitted(
     wall: &Rc<Wall>,
     near: TcpStream,
     first: Vec<u8>,
-    (permit, mut ticket): (Permit, Ticket),
+    permit: Permit,
+    mut ticket: Ticket,
 ) {
     if wall.carrier.opens(&permit) {
         return Box::pin(http::carry(&wall.carrier, near, first, permit, ticket)).await;
     }
     if !first.is_empty() {
         // What is relayed is looked at from its first byte; a client of the proxy waits for its answer.
-        let _ = wall.gate.note_denial(
-            &permit.trace(),
-            Reason::Protocol,
-            "it spoke before the proxy had answered",
-        );
+        spoke_early(wall, &permit.trace());
         return reset(&near);
     }
     let (trace, begun) = (permit.trace(), Instant::now());
@@ -139,6 +137,14 @@ pub(crate) async fn carry_permitted(
         status,
         code: None,
     });
+}
+
+/// What a client of the proxy said before it was answered, on a connection that is relayed.
+fn spoke_early(wall: &Wall, trace: &Trace) {
+    let status = Reason::Protocol.word();
+    let _ = wall.gate.note_denial(trace, Reason::Protocol, "it spoke before the proxy had answered");
+    let lasted = Duration::ZERO;
+    wall.gate.finish(&Finished { trace, address: None, sent: 0, received: 0, lasted, status, code: None });
 }
 
 /// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.

@@ -11,6 +11,8 @@
 mod attacks_descriptors;
 mod attacks_files;
 mod attacks_http;
+mod attacks_http_answers;
+mod attacks_http_limits;
 mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;

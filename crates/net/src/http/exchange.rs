@@ -20,6 +20,7 @@ use airlock_protocol::policy::Verdict;
 use http::{
     Method, Request, Response, StatusCode, Uri, Version, header, request, response, uri::PathAndQuery,
 };
+use http_body::Body as _;
 use http_body_util::Full;
 use hyper::{
     body::{Bytes, Incoming},
@@ -89,7 +90,8 @@ async fn permit(
 ) -> Result<(Permitted, Incoming), Response<Full<Bytes>>> {
     let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
     let (head, body) = request.into_parts();
-    let checked = check(&head, origin).map_err(|bad| {
+    let framed = framing::check_body(&head, body.is_end_stream());
+    let checked = framed.and_then(|()| check(&head, origin)).map_err(|bad| {
         let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
         answer::bad(&bad)
     })?;

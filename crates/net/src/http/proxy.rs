@@ -85,7 +85,7 @@ pub(crate) async fn carry(wall: &Rc<Wall>, socket: TcpStream) {
     let (Some((wire, first)), Some((permit, ticket))) = (served, becomes) else { return };
     drop(proxy);
     if let Some(socket) = wire.into_socket() {
-        accept::carry_permitted(wall, socket, first, (permit, ticket)).await;
+        accept::carry_permitted(wall, socket, first, permit, ticket).await;
     }
 }
 
