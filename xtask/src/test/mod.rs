@@ -56,7 +56,11 @@ const PACKAGES: [Package; 30] = [
     Package { name: "python3-httpx", program: HTTPX, reason: "a client of HTTP/2" },
     Package { name: "python3-aiohttp", program: AIOHTTP, reason: "a client of HTTP" },
     Package { name: "python3-websockets", program: WEBSOCKETS, reason: "a client of WebSockets" },
-    Package { name: "python3-boto3", program: BOTO3, reason: "a client that signs its requests, and who checks them" },
+    Package {
+        name: "python3-boto3",
+        program: BOTO3,
+        reason: "a client that signs its requests, and who checks them",
+    },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
