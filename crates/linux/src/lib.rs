@@ -8,7 +8,7 @@
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
 //! | [`signal`] | signals as a descriptor |
-//! | [`job`] | the command as a job of its shell, processes that outlive it |
+//! | [`job`], [`detach`] | the command as a job of its shell, processes that outlive it |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
 //! | [`net`] | the sealed network namespace |
 //! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
@@ -22,6 +22,7 @@
 pub mod caps;
 pub mod cgroup;
 pub mod clone;
+pub mod detach;
 pub mod disk;
 pub mod fd;
 pub mod fence;
