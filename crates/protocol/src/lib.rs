@@ -23,6 +23,7 @@ pub mod id;
 pub mod ledger;
 pub mod log;
 pub mod policy;
+pub mod script;
 pub mod secret;
 pub mod size;
 pub mod spec;

@@ -143,7 +143,7 @@ fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit)
         method: judged.method.clone(),
         path: judged.path.clone(),
         rule: permit.rule().map(str::to_owned),
-        body: None,
+        body: permit.body(),
     })
 }
 

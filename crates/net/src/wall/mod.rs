@@ -12,6 +12,7 @@ use crate::{
     flows::Flows,
     http::Carrier,
     names::Names,
+    packages::{Packages, Registries},
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
     secrets::Guard,
@@ -64,11 +65,15 @@ pub struct Setup<'a> {
 /// Starts everything on `tasks`, of the thread that owns the gate: the wall stands while they run.
 pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
     let Setup { gate, egress, hostname, authority, mut filters } = setup;
+    let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
+    if authority.is_some() {
+        let registries = Registries { gate: Rc::clone(&gate), egress: Rc::clone(&egress) };
+        filters.0.push(Rc::new(Packages::new(Rc::clone(&gate), Rc::new(registries))));
+    }
     if !gate.secrets().is_empty() {
         // Last on the way out and first on the way in: nothing else of ours sees a value.
         filters.0.push(Rc::new(Guard::new(Rc::clone(&gate))));
     }
-    let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
