@@ -52,8 +52,8 @@ pub(crate) fn keep(
     file: Option<&Path>,
     place: &Where,
 ) -> Result<PathBuf, Failure> {
-    if pending.kind != "connect" {
-        return Err(Failure::new("only rules about connections to the outside can be written down").code(1));
+    if !matches!(pending.kind.as_str(), "connect" | "request") {
+        return Err(Failure::new("only rules about crossings to the outside can be written down").code(1));
     }
     let rule = rule(pending, given);
     if let Some(file) = file {
@@ -92,7 +92,8 @@ fn rule(pending: &Pending, given: Given) -> Rule {
         Given::Approved => Verdict::Allow,
         Given::Refused => Verdict::Deny,
     };
-    Rule::new(verdict, vec![pending.host.clone()], vec![Ports::one(pending.port)], Origin::default())
+    let (hosts, ports) = (vec![pending.host.clone()], vec![Ports::one(pending.port)]);
+    Rule { request: pending.grant.clone(), ..Rule::new(verdict, hosts, ports, Origin::default()) }
 }
 
 /// The project's file with the rule in it, if the question came from there and the file is as it was trusted. Whatever
@@ -142,9 +143,9 @@ fn asks(path: &Path, text: &str, rule: &Rule) -> bool {
     let Ok(judge) = Judge::compile(&file.policy) else { return false };
     let asked = |host: &String, ports: &Ports| {
         let target = host.parse::<Target>().ok()?;
-        judge.connect(&target, ports.first).verdict
+        judge.asking(rule, &target, ports.first)
     };
-    rule.hosts.iter().zip(&rule.ports).all(|(host, ports)| asked(host, ports) == Some(Verdict::Ask))
+    rule.hosts.iter().zip(&rule.ports).all(|(host, ports)| asked(host, ports).is_some())
 }
 
 fn with_rule(path: &Path, text: &str, rule: &Rule) -> Result<String, Failure> {

@@ -2,6 +2,7 @@
 //! there is none.
 
 use crate::{
+    clean::clean_line,
     failure::Failure,
     prompt::{Prompt, Reaction, Screen},
     say::{Voice, say_anyway},
@@ -201,13 +202,10 @@ impl Asking {
 
     fn write_down(&mut self, pending: &Pending, verdict: Given) {
         let note = match (self.keep)(pending, verdict) {
-            Ok(path) => format!("the rule for {}:{} is in {}", pending.host, pending.port, path.display()),
+            Ok(path) => format!("the rule for {} is in {}", place(pending), path.display()),
             Err(failure) => {
                 let why = failure.why.map(|why| format!(": {why}")).unwrap_or_default();
-                format!(
-                    "the rule for {}:{} was not written down: {}{why}",
-                    pending.host, pending.port, failure.what
-                )
+                format!("the rule for {} was not written down: {}{why}", place(pending), failure.what)
             }
         };
         self.notes.push(note);
@@ -232,14 +230,20 @@ impl Asking {
 
 /// How a crossing that waits is told where nobody can be asked.
 fn tell(voice: Voice, pending: &Pending) {
-    let Pending { id, host, port, .. } = pending;
+    let (id, place) = (&pending.id, place(pending));
     let seconds = wait(pending) / 1000;
     say_anyway(
         voice,
-        &format!(
-            "{host}:{port} waits {seconds} s for an answer: `airlock approve {id}` or `airlock refuse {id}`"
-        ),
+        &format!("{place} waits {seconds} s for an answer: `airlock approve {id}` or `airlock refuse {id}`"),
     );
+}
+
+/// `api.example.com:443`, `POST api.example.com:443/v1/orders`.
+fn place(pending: &Pending) -> String {
+    match pending.method {
+        Some(_) => clean_line(&pending.words()),
+        None => format!("{}:{}", pending.host, pending.port),
+    }
 }
 
 /// Milliseconds until it is refused unanswered.

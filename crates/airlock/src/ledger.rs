@@ -81,7 +81,7 @@ pub(crate) fn records(store: &Store, id: &SandboxId) -> io::Result<Vec<Record>> 
 
 /// What a person is told at the end of a run: how often something was denied, and what.
 pub(crate) fn denials(records: &[Record]) -> Option<String> {
-    let mut count = 0u64;
+    let (mut connections, mut requests) = (0u64, 0u64);
     let mut hosts: Vec<&str> = Vec::new();
     let denied = records.iter().filter(|record| is_denial(&record.entry));
     let mut is_audit = false;
@@ -89,7 +89,9 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
         let Entry::Decision { crossing, audit_only, times, .. } = &record.entry else { continue };
         // A program asks for a name several times (A, AAAA) where it means one connection.
         let is_repeat = matches!(crossing, Crossing::Resolve { .. }) && times.is_some();
-        count = count.saturating_add(if is_repeat { 0 } else { times.unwrap_or(1) });
+        let is_inside = matches!(crossing, Crossing::Request { .. } | Crossing::Reveal { .. });
+        let count = if is_inside { &mut requests } else { &mut connections };
+        *count = count.saturating_add(if is_repeat { 0 } else { times.unwrap_or(1) });
         is_audit |= *audit_only;
         let host = match crossing {
             Crossing::Resolve { host, .. }
@@ -102,10 +104,17 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
             hosts.push(host);
         }
     }
-    if count == 0 {
+    let several = |count: u64, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        count => Some(format!("{count} {what}s")),
+    };
+    let counted: Vec<String> =
+        [several(connections, "connection"), several(requests, "request")].into_iter().flatten().collect();
+    if counted.is_empty() {
         return None;
     }
-    let connections = if count == 1 { "connection" } else { "connections" };
+    let counted = counted.join(" and ");
     let more = match hosts.len() {
         0..=3 => String::new(),
         many => format!(" and {} more", many - 3),
@@ -113,7 +122,7 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
     let listed = hosts.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     let denied = if is_audit { "would have denied" } else { "denied" };
     Some(format!(
-        "{denied} {count} {connections} ({listed}{more}); `airlock ledger --denied` tells more, `airlock allow - HOST` permits"
+        "{denied} {counted} ({listed}{more}); `airlock ledger --denied` tells more, `airlock allow - HOST` permits"
     ))
 }
 
@@ -139,11 +148,12 @@ fn words(entry: &Entry) -> String {
             let why = if why.is_empty() { String::new() } else { format!("  {}", why.join("; ")) };
             format!("{verdict:<10}  {}{times}{why}", crossing_words(crossing))
         }
-        Entry::Flow { host, port, address, sent, received, millis, status, times, .. } => {
+        Entry::Flow { host, port, address, sent, received, millis, status, code, times, .. } => {
+            let code = code.map(|code| format!(", status {code}")).unwrap_or_default();
             let address = address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
             let times = times.map(|times| format!(" ({times} times)")).unwrap_or_default();
             format!(
-                "{:<10}  {host}:{port}{address}{times}  {sent} sent, {received} received, {millis} ms, {status}",
+                "{:<10}  {host}:{port}{address}{times}  {sent} sent, {received} received, {millis} ms, {status}{code}",
                 "flow"
             )
         }
@@ -244,6 +254,13 @@ mod tests {
             denials(&records).unwrap(),
             "denied 2 connections (telemetry.example.com); `airlock ledger --denied` tells more, `airlock allow - HOST` permits"
         );
+        let request = record(serde_json::json!({
+            "kind": "decision", "verdict": "deny", "reason": "no_rule",
+            "crossing": {"crossing": "request", "host": "a.example", "port": 443, "method": "PUT", "path": "/x\u{1b}"},
+        }));
+        assert_eq!(line(&request), "2026-01-31 12:00:00  deny        PUT a.example:443/x  no_rule");
+        let both = [denied("a.example", 1), request.clone(), request];
+        assert!(denials(&both).unwrap().starts_with("denied 1 connection and 2 requests (a.example); "));
         let many: Vec<Record> = ["a", "b", "c", "d", "e"].map(|host| denied(host, 1)).into();
         assert!(denials(&many).unwrap().starts_with("denied 5 connections (a, b, c and 2 more); "));
     }

@@ -26,7 +26,7 @@ use airlock_gate::{
     judge::Judge,
     policy::{BadPolicy, Reader, union},
 };
-use airlock_protocol::policy::{Policy, Ports, RegistryKind, Rule, Verdict};
+use airlock_protocol::policy::{Origin, Policy, Ports, RegistryKind, Rule, Tls, Verdict};
 use std::path::{Path, PathBuf};
 
 /// Ranges that the registries of a company are in.
@@ -70,12 +70,22 @@ pub(crate) fn assemble(
     let audit_only = flags.audit_only || (!read.is_empty() && read.iter().all(|policy| policy.audit_only));
     let mut all = vec![Policy { rules, ..Policy::default() }];
     all.extend(read);
-    let all = union(all);
+    let mut all = union(all);
+    if flags.open_all {
+        all.rules.push(open_all());
+    }
     let rules = with_answers(all.rules, home)?;
     let mut policy = Policy { rules, audit_only, bandwidth: all.bandwidth, packages: all.packages };
     gate_packages(&mut policy, flags, &files, host);
     Judge::compile(&policy).map_err(failure)?;
     Ok(policy)
+}
+
+/// Opens every connection to a name, so that what is inside is recorded.
+fn open_all() -> Rule {
+    let ports = vec![Ports::one(80), Ports::one(443)];
+    let origin = Origin { from: "--requests".to_owned(), line: 0 };
+    Rule { tls: Tls::Opened, ..Rule::new(Verdict::Allow, vec!["*".to_owned()], ports, origin) }
 }
 
 /// The rules of files alone, as `--policy` would read them.
@@ -246,25 +256,42 @@ fn with_answers(rules: Vec<Rule>, home: &Path) -> Result<Vec<Rule>, Failure> {
     let kept = airlock_gate::policy::parse_toml(&name, &config::read_named(&path)?).map_err(failure)?;
     let asking = Policy { rules, ..Policy::default() };
     let judge = Judge::compile(&asking).map_err(failure)?;
-    let mut all: Vec<Rule> = kept.policy.rules.iter().flat_map(|rule| answering(rule, &judge)).collect();
-    all.extend(asking.rules);
+    // Each right before the rule that asks: what rules before that deny stays denied.
+    let mut answers: Vec<(usize, Rule)> =
+        kept.policy.rules.iter().flat_map(|rule| answering(rule, &judge)).collect();
+    answers.sort_by_key(|(place, _)| *place);
+    let mut answers = answers.into_iter().peekable();
+    let mut all = Vec::new();
+    for (place, rule) in asking.rules.into_iter().enumerate() {
+        while let Some((_, answer)) = answers.next_if(|(before, _)| *before <= place) {
+            all.push(answer);
+        }
+        all.push(rule);
+    }
     Ok(all)
 }
 
-/// What of a kept answer answers a question of these rules: single hosts and ports, as the rule that asks wants them.
-fn answering(kept: &Rule, judge: &Judge) -> Vec<Rule> {
+/// What of a kept answer answers a question of these rules, with the place of the rule that asks: single hosts and ports, and
+/// single requests, as that rule wants them.
+fn answering(kept: &Rule, judge: &Judge) -> Vec<(usize, Rule)> {
     let mut rules = Vec::new();
     for host in &kept.hosts {
         let Ok(target) = host.parse::<Target>() else { continue };
         for ports in kept.ports.iter().filter(|ports| ports.first == ports.last) {
-            let judged = judge.connect(&target, ports.first);
-            let Some(asking) = judged.rule.filter(|_| judged.verdict == Some(Verdict::Ask)) else { continue };
-            let ports = vec![Ports::one(ports.first)];
-            rules.push(Rule {
-                tls: asking.tls(),
-                private: asking.private().iter().map(ToString::to_string).collect(),
-                ..Rule::new(kept.verdict, vec![host.clone()], ports, kept.origin.clone())
-            });
+            let Some(asking) = judge.asking(kept, &target, ports.first) else { continue };
+            let rule = Rule::new(
+                kept.verdict,
+                vec![host.clone()],
+                vec![Ports::one(ports.first)],
+                kept.origin.clone(),
+            );
+            let rule = Rule { request: kept.request.clone(), ..rule };
+            let opens = kept.verdict != Verdict::Deny;
+            let tls = if opens && kept.request.is_any() { asking.tls() } else { rule.tls };
+            let private =
+                if opens { asking.private().iter().map(ToString::to_string).collect() } else { Vec::new() };
+            let pins = if opens { asking.pins().to_vec() } else { Vec::new() };
+            rules.push((asking.index(), Rule { tls, private, pins, ..rule }));
         }
     }
     rules
@@ -414,12 +441,12 @@ mod tests {
 
         let answers = world.folder.path().join("answers.toml").display().to_string();
         let expected = [
-            format!("Allow a.example.com {answers}:1"),
             "Deny b.example.com airlock.toml:1".to_owned(),
+            format!("Allow a.example.com {answers}:1"),
             "Ask *.example.com airlock.toml:4".to_owned(),
         ];
         assert_eq!(told(&policy), expected);
-        assert_eq!(policy.rules[0].private, ["10.1.0.0/16"]);
+        assert_eq!(policy.rules[1].private, ["10.1.0.0/16"]);
         assert_eq!(world.assemble(&NetworkArgs::default(), None).unwrap(), Policy::default());
     }
 

@@ -20,6 +20,8 @@ pub(crate) const MOST_WAITERS: usize = 256;
 /// Requests a person meets at once, and then each second, from a program that asks and gives up in turns.
 const BURST: u32 = 128;
 const PER_SECOND: u32 = 1;
+/// Characters of a path or a query that are shown.
+const MOST_TOLD: usize = 400;
 
 /// The requests of one sandbox.
 #[derive(Debug)]
@@ -112,9 +114,9 @@ impl Approvals {
             kind: question.kind.to_owned(),
             host: question.host.clone(),
             port: question.port,
-            method: question.method.as_deref().map(shown),
-            path: question.path.as_deref().map(shown),
-            query: question.query.as_deref().map(shown),
+            method: question.method.as_deref().map(told),
+            path: question.path.as_deref().map(told),
+            query: question.query.as_deref().map(told),
             grant: question.grant.clone(),
             rule: rule.to_owned(),
         };
@@ -169,6 +171,14 @@ impl Approvals {
             let (id, by) = (id.to_owned(), by.to_owned());
             self.events.tell(|| Event::Answered { id, verdict: Given::Refused, scope: Scope::Once, by });
         }
+    }
+}
+
+/// For a person; what is cut off is told.
+fn told(text: &str) -> String {
+    match text.chars().count() {
+        0..=MOST_TOLD => shown(text),
+        many => format!("{}… ({many} characters)", shown(&text.chars().take(MOST_TOLD).collect::<String>())),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     glob::{BadGlob, Glob},
+    judge::git_word,
     request::{GitCall, Request},
 };
 use airlock_protocol::policy::{self, Git, Verdict};
@@ -25,13 +26,20 @@ pub(crate) struct Conditions {
 
 /// What of a request is not as a rule asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Miss {
+pub enum Miss {
+    /// Its method.
     Method,
+    /// Its path.
     Path,
+    /// A parameter.
     Query,
+    /// A header.
     Header,
+    /// Whether it is a WebSocket.
     Websocket,
+    /// What it asks of git.
     Git,
+    /// The repository.
     Repository,
 }
 
@@ -55,6 +63,11 @@ impl Conditions {
             repositories,
             verdict,
         }))
+    }
+
+    /// Whether only git fits.
+    pub(crate) fn is_about_git(&self) -> bool {
+        self.git.is_some()
     }
 
     /// What of the request is not as asked for; none if it is.
@@ -82,6 +95,23 @@ impl Conditions {
                 (!any(&self.repositories, &call.repository)).then_some(Miss::Repository)
             }
             (Some(_), _) => Some(Miss::Git),
+        }
+    }
+
+    /// What it asks for, for a person who missed it: `only GET and HEAD`.
+    pub(crate) fn wanted(&self, miss: Miss) -> String {
+        let globs = |globs: &[Glob]| listed(globs.iter().map(Glob::to_string));
+        let named =
+            |pairs: &[(String, Glob)]| listed(pairs.iter().map(|(name, glob)| format!("{name} = {glob}")));
+        match miss {
+            Miss::Method => format!("only {}", listed(self.methods.iter().cloned())),
+            Miss::Path => format!("only {}", globs(&self.paths)),
+            Miss::Query => format!("only with {} in the query", named(&self.query)),
+            Miss::Header => format!("only with the header {}", named(&self.headers)),
+            Miss::Websocket if self.websocket == Some(true) => "only WebSockets".to_owned(),
+            Miss::Websocket => "no WebSockets".to_owned(),
+            Miss::Git => format!("only git {}", self.git.map_or("", git_word)),
+            Miss::Repository => format!("only the repositories {}", globs(&self.repositories)),
         }
     }
 
@@ -194,6 +224,16 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
 /// A pattern of a parameter's or header's value.
 pub(crate) fn value(text: &str) -> Result<Glob, String> {
     text.parse().map_err(|err: BadGlob| err.to_string())
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = words.collect();
+    match (words.pop(), words.is_empty()) {
+        (None, _) => String::new(),
+        (Some(last), true) => last,
+        (Some(last), false) => format!("{} and {last}", words.join(", ")),
+    }
 }
 
 fn is_token(text: &str) -> bool {

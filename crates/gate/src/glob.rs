@@ -74,6 +74,11 @@ impl Glob {
         }
     }
 
+    /// The one path it matches, if it has no star.
+    pub fn literal(&self) -> Option<String> {
+        self.middle.is_empty().then(|| String::from_utf8(self.head.to_vec()).ok())?
+    }
+
     /// The pattern that matches `path` and nothing else.
     pub fn exact(path: &str) -> Result<Glob, BadGlob> {
         path.replace('\\', "\\\\").replace('*', "\\*").parse()

@@ -8,7 +8,7 @@
 //! | [`policy`] | a person's policy: read, checked, joined, compared, written |
 //! | [`groups`] | hosts that belong together under one name |
 //! | [`glob`] | patterns of paths |
-//! | [`request`] | a request inside a connection |
+//! | [`request`], [`url`] | a request inside a connection; as a person writes it |
 //! | [`judge`] | what the rules say about a connection, and about a request |
 //! | [`meter`] | what a rule still allows |
 //! | [`providers`] | what is known of the secrets of well-known services |
@@ -39,6 +39,7 @@ pub mod providers;
 mod refusals;
 pub mod request;
 pub mod secrets;
+pub mod url;
 
 pub use gate::{Crossing, Finished, Gate, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

@@ -36,6 +36,21 @@ pub struct Pending {
     pub rule: String,
 }
 
+impl Pending {
+    /// What wants to cross, in words: `connect api.example.com:443`, `POST api.example.com:443/v1/orders`.
+    pub fn words(&self) -> String {
+        let Pending { kind, host, port, method, path, query, .. } = self;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        match (method, path) {
+            (Some(method), Some(path)) => {
+                let query = query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+                format!("{method} {host}:{port}{path}{query}")
+            }
+            _ => format!("{kind} {host}:{port}"),
+        }
+    }
+}
+
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

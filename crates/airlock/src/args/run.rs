@@ -149,6 +149,9 @@ pub(crate) struct NetworkArgs {
     /// Deny nothing; record in the ledger what would have been denied
     #[arg(long, help_heading = "Network")]
     pub(crate) audit_only: bool,
+    /// Whether every connection is opened (`airlock learn --requests`).
+    #[arg(skip)]
+    pub(crate) open_all: bool,
     /// Lead a port of this host inside; on 127.0.0.1 unless an address is given; repeatable
     #[arg(short, long, value_name = "[ADDR:]PORT[:PORT]", value_parser = values::publish, help_heading = "Network")]
     pub(crate) publish: Vec<Publish>,

@@ -78,7 +78,7 @@ pub(crate) struct SetPolicyArgs {
 pub(crate) struct TestPolicyArgs {
     /// The file of rules
     pub(crate) file: PathBuf,
-    /// What must be allowed; after a `!` what must not be
+    /// What must be allowed, as URL, HOST:PORT or "METHOD URL"; after a `!` what must not be
     #[arg(value_name = "[!]URL")]
     pub(crate) urls: Vec<String>,
     /// One JSON object per line
@@ -87,13 +87,14 @@ pub(crate) struct TestPolicyArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "airlock policy explain [OPTIONS] <SANDBOX|--policy FILE> <URL|HOST[:PORT]>")]
+#[command(
+    override_usage = "airlock policy explain [OPTIONS] <SANDBOX|--policy FILE> [METHOD] <URL|HOST[:PORT]>"
+)]
 pub(crate) struct ExplainArgs {
-    /// Which sandbox; left out with --policy
-    pub(crate) sandbox: Option<String>,
-    /// What wants to cross; an URL's scheme gives the port
-    #[arg(value_name = "URL")]
-    pub(crate) url: Option<String>,
+    /// Which sandbox, left out with --policy; and what wants to cross: a URL, with or without a method before it, or
+    /// HOST[:PORT]
+    #[arg(value_name = "SANDBOX|METHOD|URL", required = true, num_args = 1..=3)]
+    pub(crate) words: Vec<String>,
     /// Rules from this file in place of a sandbox's; repeatable
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Vec<PathBuf>,
@@ -260,11 +261,12 @@ impl ScopeArgs {
 pub(super) const LEARN_USAGE: &str = "airlock learn [OPTIONS] -- COMMAND...";
 pub(super) const LEARN_HELP: &str = "\
 The command runs as `airlock run --audit-only` would run it: nothing is denied, everything is recorded. At its
-end the policy that would have sufficed is printed: every host and port it connected to, and nothing else.
+end the policy that would have sufficed is printed: every host and port it connected to, and nothing else. With
+--requests also connections to ports 80 and 443 are opened, and the policy names methods and paths.
 
 Examples:
   airlock learn --output airlock.toml -- npm ci
-  airlock learn -- ./agent";
+  airlock learn --requests -- ./agent";
 
 #[derive(Debug, Args)]
 pub(crate) struct LearnArgs {
@@ -273,6 +275,9 @@ pub(crate) struct LearnArgs {
     /// Write the policy into this new file in place of stdout
     #[arg(short, long, value_name = "FILE", conflicts_with = "detach", help_heading = "Network")]
     pub(crate) output: Option<PathBuf>,
+    /// Open connections to ports 80 and 443, and name methods and paths in the policy
+    #[arg(long, help_heading = "Network")]
+    pub(crate) requests: bool,
 }
 
 #[derive(Debug, Args)]

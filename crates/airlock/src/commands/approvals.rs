@@ -59,7 +59,7 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
     let scope = args.scope.scope();
     let answer = Answer { id: one.pending.id.clone(), verdict, scope };
     let mut client = Client::connect(&one.sandbox)?;
-    // Before the answer: a rule that cannot be written is no answer for good, and the connection still waits.
+    // Before the answer: a rule that cannot be written is no answer for good, and the crossing still waits.
     if scope == Scope::Always {
         let place = answers::Where::of(&one.sandbox)?;
         let path = answers::keep(&one.pending, verdict, args.file.as_deref(), &place)?;
@@ -74,11 +74,12 @@ fn answer(args: &AnswerArgs, verdict: Given) -> Outcome {
     };
     say(
         Voice::Normal,
-        &format!("{verb}: {} of {}, {}", wish(&one.pending), one.pending.sandbox, scope_words(scope)),
+        &format!("{verb}: {} of {}, {}", one.pending.words(), one.pending.sandbox, scope_words(scope)),
     );
     if args.json {
         print_json(&serde_json::json!({
-            "id": answer.id, "host": one.pending.host, "port": one.pending.port, "verdict": verdict, "scope": scope,
+            "id": answer.id, "host": one.pending.host, "port": one.pending.port, "method": one.pending.method,
+            "path": one.pending.path, "verdict": verdict, "scope": scope,
         }))?;
     }
     Ok(0)
@@ -141,7 +142,7 @@ fn table(waiting: &[Waiting]) -> String {
         table.row([
             pending.id.clone(),
             pending.sandbox.clone(),
-            wish(pending),
+            pending.words(),
             left(pending),
             pending.rule.clone(),
         ]);
@@ -156,11 +157,6 @@ fn left(pending: &Pending) -> String {
         |_| pending.until.clone(),
         |until| format!("{}s", until.duration_since(jiff::Timestamp::now()).as_secs().max(0)),
     )
-}
-
-/// `connect api.example.com:443`.
-fn wish(pending: &Pending) -> String {
-    format!("{} {}:{}", pending.kind, pending.host, pending.port)
 }
 
 /// Tells of questions and answers as they come, of every sandbox that runs or will run.
@@ -231,7 +227,7 @@ fn hear(client: &mut Client, args: &ApprovalsArgs) -> Result<bool, Failure> {
 fn tell(event: &Event, args: &ApprovalsArgs) -> Result<(), Failure> {
     let line = match event {
         Event::Asked(pending) => {
-            format!("asked     {}  {}  {}  {}", pending.id, pending.sandbox, wish(pending), pending.rule)
+            format!("asked     {}  {}  {}  {}", pending.id, pending.sandbox, pending.words(), pending.rule)
         }
         Event::Answered { id, verdict, scope, by } => {
             let verdict = match verdict {

@@ -7,7 +7,10 @@ use crate::{
     home, ledger,
     say::{Voice, say},
 };
-use airlock_gate::{host::Target, policy::narrow};
+use airlock_gate::{
+    host::Target,
+    policy::{Seen, narrow_requests},
+};
 use airlock_protocol::{
     ledger::{Crossing, Entry, Record},
     policy::Verdict,
@@ -24,6 +27,7 @@ pub(crate) fn learn(mut args: LearnArgs) -> Outcome {
         return Err(Failure::new("learn waits for the end of the command").code(2).fix("leave out --detach"));
     }
     args.run.network.audit_only = true;
+    args.run.network.open_all = args.requests;
     let (sandbox, code) = run::to_its_end(&mut args.run)?;
     let records = ledger::records(&home::store()?, &sandbox)
         .map_err(|err| Failure::because("could not read what was recorded", &err))?;
@@ -43,16 +47,24 @@ fn write(path: &Path, policy: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The narrow policy: what was connected to, and nothing else. What no rule can open is a comment.
+/// The narrow policy: what was connected to and, where that was seen, requested; and nothing else. What no rule can open is a comment.
 fn learned(records: &[Record]) -> String {
     let mut seen: Vec<(Target, u16)> = Vec::new();
+    let mut requests: Vec<Seen> = Vec::new();
     let mut other = BTreeSet::new();
     for record in records {
-        let Entry::Decision {
-            crossing: Crossing::Connect { host, port, protocol }, verdict, audit_only, ..
-        } = &record.entry
-        else {
-            continue;
+        let Entry::Decision { crossing, verdict, audit_only, .. } = &record.entry else { continue };
+        let (host, port, protocol) = match crossing {
+            Crossing::Connect { host, port, protocol } => (host, port, protocol),
+            Crossing::Request { host, port, method, path } => {
+                let is_let = *verdict == Verdict::Allow || *audit_only;
+                if let Some(target) = host.parse::<Target>().ok().filter(|_| is_let) {
+                    let (port, method, path) = (*port, method.clone(), path.clone());
+                    requests.push(Seen { target, port, method, path });
+                }
+                continue;
+            }
+            _ => continue,
         };
         match (protocol.as_str(), host.parse::<Target>()) {
             ("tcp", Ok(target)) if *verdict == Verdict::Allow || *audit_only => seen.push((target, *port)),
@@ -62,7 +74,7 @@ fn learned(records: &[Record]) -> String {
             ),
         }
     }
-    let policy = narrow(&seen);
+    let policy = narrow_requests(&seen, &requests);
     let comments: String = other.iter().map(|line| crate::clean::clean_text(line)).collect();
     let gap = if comments.is_empty() || policy.is_empty() { "" } else { "\n" };
     match comments.is_empty() && policy.is_empty() {

@@ -17,13 +17,13 @@ use airlock_doors::control::client::Client;
 use airlock_engine::store::Sandbox;
 use airlock_gate::{
     groups::{self, NoGroup},
-    host::{BadHost, Destination},
     judge::{Explained, Judge},
     policy::{Change, Diff, diff, show},
+    url::{Asked, BadUrl},
 };
 use airlock_protocol::{
     control::{Reply, Request},
-    policy::{Policy, Verdict},
+    policy::{Policy, Tls, Verdict},
 };
 use serde_json::json;
 use std::{
@@ -71,8 +71,8 @@ fn test(args: &TestPolicyArgs) -> Outcome {
             Some(url) => (false, url),
             None => (true, text.as_str()),
         };
-        let destination = destination(url)?;
-        let explained = judge.explain(&destination.target, destination.port_or_https());
+        let asked = asked(url)?;
+        let explained = judge.explain_asked(&asked);
         let is_as_wanted = (verdict(&explained) == Verdict::Allow) == is_wanted;
         differs |= !is_as_wanted;
         report(args, &explained, is_wanted, is_as_wanted)?;
@@ -103,22 +103,33 @@ fn report(
 }
 
 fn explain(args: &ExplainArgs) -> Outcome {
-    let (selector, url) = match (&args.sandbox, &args.url, args.policy.is_empty()) {
-        (Some(url), None, false) => (None, url),
-        (Some(sandbox), Some(url), true) => (Some(sandbox.as_str()), url),
-        (Some(url), None, true) => (Some("-"), url),
-        (_, _, false) => {
-            return Err(usage("with --policy name no sandbox: airlock policy explain --policy FILE URL"));
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let (selector, url) = match (words.as_slice(), args.policy.is_empty()) {
+        ([url], false) => (None, (*url).to_owned()),
+        ([method, url], is_sandbox) if is_method(method) => {
+            (is_sandbox.then_some("-"), format!("{method} {url}"))
         }
-        _ => return Err(usage("what wants to cross is not named: airlock policy explain SANDBOX URL")),
+        (_, false) => {
+            return Err(usage(
+                "with --policy name no sandbox: airlock policy explain --policy FILE [METHOD] URL",
+            ));
+        }
+        ([url], true) => (Some("-"), (*url).to_owned()),
+        ([sandbox, url], true) => (Some(*sandbox), (*url).to_owned()),
+        ([sandbox, method, url], true) => (Some(*sandbox), format!("{method} {url}")),
+        _ => {
+            return Err(usage(
+                "what wants to cross is not named: airlock policy explain SANDBOX [METHOD] URL",
+            ));
+        }
     };
-    let destination = destination(url)?;
+    let asked = asked(&url)?;
     let policy = match selector {
         Some(selector) => in_force(&find(&home::store()?, selector)?)?,
         None => policy::from_files(&args.policy, &Host::current()?)?,
     };
     let judge = Judge::compile(&policy).map_err(policy::failure)?;
-    let explained = judge.explain(&destination.target, destination.port_or_https());
+    let explained = judge.explain_asked(&asked);
     match args.json {
         true => print_json(&facts(&explained))?,
         false => io::stdout().write_all(clean_text(&explained.to_string()).as_bytes())?,
@@ -204,13 +215,18 @@ fn either(name: &str, host: &Host) -> Result<Policy, Failure> {
     }
 }
 
-fn destination(text: &str) -> Result<Destination, Failure> {
-    text.parse().map_err(|err: BadHost| {
+fn asked(text: &str) -> Result<Asked, Failure> {
+    text.parse().map_err(|err: BadUrl| {
         Failure::new(format!("{text:?} is no destination"))
             .code(2)
             .why(err.to_string())
-            .fix("write HOST:PORT or a URL")
+            .fix("write HOST:PORT, a URL, or a method and a URL")
     })
+}
+
+/// Methods are written in capitals, names of sandboxes are not.
+fn is_method(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 fn usage(what: &str) -> Failure {
@@ -227,6 +243,9 @@ fn facts(explained: &Explained<'_>) -> serde_json::Value {
     json!({
         "host": explained.destination.target.to_string(),
         "port": explained.destination.port_or_https(),
+        "method": explained.request.map(|request| &request.method),
+        "path": explained.request.map(|request| &request.path),
+        "opened": explained.judged.tls == Tls::Opened,
         "verdict": verdict(explained),
         "rule": rule.map(|rule| rule.words()),
         "file": rule.map(|rule| &rule.origin().from),
@@ -243,6 +262,7 @@ fn diff_facts(diff: &Diff) -> serde_json::Value {
     json!({
         "same": diff.is_empty(),
         "audit_only": diff.audit_only,
+        "bandwidth": diff.bandwidth.map(|(before, after)| json!({ "before": before, "after": after })),
         "added": only(|change| matches!(change, Change::Added(_))),
         "removed": only(|change| matches!(change, Change::Removed(_))),
     })

@@ -31,7 +31,7 @@ use std::{
 const RULES: [&str; 3] = ["rule", "groups", "packages"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 30] = [
+pub(crate) const KEYS: [&str; 31] = [
     "image",
     "name",
     "hostname",
@@ -59,6 +59,7 @@ pub(crate) const KEYS: [&str; 30] = [
     "ask",
     "policy",
     "audit_only",
+    "bandwidth",
     "publish",
     "network",
     "secret",

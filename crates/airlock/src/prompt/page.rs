@@ -60,13 +60,14 @@ pub(super) fn page(pending: &Pending, words: &str, size: WindowSize) -> Page {
 
 fn rest(pending: &Pending) -> Vec<(Weight, String)> {
     let until = pending.until.get(11..19).unwrap_or(&pending.until);
+    let kind = if pending.method.is_some() { "request" } else { "connection" };
     let of = |weight: Weight| move |line: &str| (weight, line.to_owned());
     let (gap, key, hint) = (of(Weight::Gap), of(Weight::Key), of(Weight::Hint));
     vec![
         gap(""),
         (Weight::About, format!("Rule: {}", pending.rule)),
         gap(""),
-        key("  y    allow this connection, and others like it that wait now"),
+        key(&format!("  y    allow this {kind}, and others like it that wait now")),
         key("  s    allow it as long as this sandbox lives"),
         key("  a    allow it always: the rule is written down"),
         key("  n    refuse"),
@@ -99,7 +100,13 @@ fn title(words: &str, width: usize) -> String {
 fn destination(pending: &Pending) -> String {
     let what = match pending.kind.as_str() {
         "publish" => format!("a connection from {} to port {} inside", pending.host, pending.port),
-        _ => format!("a connection to {} port {}", pending.host, pending.port),
+        _ => match (&pending.method, &pending.path) {
+            (Some(method), Some(path)) => {
+                let query = pending.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+                format!("a request to {} port {}: {method} {path}{query}", pending.host, pending.port)
+            }
+            _ => format!("a connection to {} port {}", pending.host, pending.port),
+        },
     };
     clean_line(&what)
 }
@@ -170,6 +177,21 @@ mod tests {
         ];
         let at = page.lines.iter().position(|line| line == destination[0]).unwrap();
         assert_eq!(page.lines[at..at + 2], destination);
+    }
+
+    #[test]
+    fn a_request_is_shown_with_its_method_and_path_and_nothing_that_steers() {
+        let request = Pending {
+            kind: "request".into(),
+            method: Some("POST".into()),
+            path: Some("/v1/\u{1b}[2Jorders".into()),
+            query: Some("x=1".into()),
+            ..pending("api.example.com")
+        };
+        let page = page(&request, "calm-otter", WindowSize { rows: 24, columns: 80 });
+        let text = page.lines.join("\n");
+        assert!(text.contains("    a request to api.example.com port 8443: POST /v1/orders?x=1"), "{text}");
+        assert!(text.contains("allow this request") && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

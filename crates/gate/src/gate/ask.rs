@@ -25,6 +25,8 @@ struct Ruling {
     /// Why, if it is denied.
     reason: Reason,
     rule: Option<String>,
+    /// Whether the rule is about git.
+    is_git: bool,
     tls: Tls,
     private: Vec<Cidr>,
     pins: Vec<String>,
@@ -243,7 +245,7 @@ impl Gate {
 
     /// Waits with others for the same, or asks anew; or else the decision, if nobody can be asked.
     fn join(&self, crossing: &Crossing, ruling: Ruling) -> Result<Waiting<'_>, Result<Permit, Denial>> {
-        let question = crossing.question();
+        let question = crossing.question(ruling.is_git);
         let crowded = |ruling| Err(self.deny(crossing, Ruling { reason: Reason::Crowded, ..ruling }, None));
         match self.approvals.join(&question) {
             Some(Ok(waiting)) => return Ok(waiting),
@@ -298,6 +300,7 @@ impl From<Judged<'_>> for Ruling {
             verdict,
             reason,
             rule: judged.rule.map(|rule| rule.words().to_owned()),
+            is_git: judged.rule.is_some_and(CompiledRule::is_about_git),
             tls: judged.tls,
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
             pins: judged.rule.map_or(Vec::new(), |rule| rule.pins().to_vec()),
@@ -340,6 +343,7 @@ fn publish(is_published: bool) -> Ruling {
         verdict,
         reason: Reason::NoRule,
         rule,
+        is_git: false,
         tls: Tls::Opaque,
         private: Vec::new(),
         pins: Vec::new(),

@@ -56,7 +56,7 @@ impl Gate {
         let change = match answer.scope {
             Scope::Once => None,
             Scope::Sandbox | Scope::Always => {
-                let policy = self.with_in_front(vec![self.rule_for(&pending, answer.verdict)]);
+                let policy = self.with_answer(&pending, answer.verdict);
                 let judge = self.compile(&policy).map_err(|bad| AnswerError::Rule(Box::new(bad)))?;
                 Some((policy, judge))
             }
@@ -86,26 +86,15 @@ impl Gate {
         Policy { rules, ..known.clone() }
     }
 
-    /// About exactly what was asked; what the asking rule demands of TLS and addresses stays.
-    fn rule_for(&self, pending: &Pending, given: Given) -> Rule {
+    /// With the answer right before the rule that asks: what rules before it deny, perhaps for the query alone, stays denied.
+    fn with_answer(&self, pending: &Pending, given: Given) -> Policy {
         let judge = self.judge();
-        let policy = self.policy.borrow();
-        let asking = asking(&judge, pending).and_then(|rule| policy.rules.get(rule.index()));
-        let origin = Origin { from: "approved".to_owned(), line: 0 };
-        let (hosts, ports) = (vec![pending.host.clone()], vec![Ports::one(pending.port)]);
-        let request = pending.grant.clone();
-        if given == Given::Refused {
-            return Rule { request, ..Rule::new(Verdict::Deny, hosts, ports, origin) };
-        }
-        let tls = asking.map(|rule| rule.tls).filter(|_| request.is_any()).unwrap_or_default();
-        Rule {
-            tls,
-            private: asking.map(|rule| rule.private.clone()).unwrap_or_default(),
-            pins: asking.map(|rule| rule.pins.clone()).unwrap_or_default(),
-            bounds: asking.map(|rule| rule.bounds).unwrap_or_default(),
-            request,
-            ..Rule::new(Verdict::Allow, hosts, ports, origin)
-        }
+        let mut policy = self.policy.borrow().clone();
+        let asking = asking(&judge, pending).map(CompiledRule::index);
+        let rule = rule_for(pending, given, asking.and_then(|index| policy.rules.get(index)));
+        let place = asking.unwrap_or(policy.rules.len()).min(policy.rules.len());
+        policy.rules.insert(place, rule);
+        policy
     }
 
     /// In force at once, also if it cannot be recorded now: nothing crosses before it is.
@@ -129,4 +118,23 @@ fn asking<'a>(judge: &'a Judge, pending: &Pending) -> Option<&'a CompiledRule> {
     }
     let target = pending.host.parse::<Target>().ok()?;
     judge.connect(&target, pending.port).rule
+}
+
+/// About exactly what was asked; what the asking rule demands of TLS and addresses stays.
+fn rule_for(pending: &Pending, given: Given, asking: Option<&Rule>) -> Rule {
+    let origin = Origin { from: "approved".to_owned(), line: 0 };
+    let (hosts, ports) = (vec![pending.host.clone()], vec![Ports::one(pending.port)]);
+    let request = pending.grant.clone();
+    if given == Given::Refused {
+        return Rule { request, ..Rule::new(Verdict::Deny, hosts, ports, origin) };
+    }
+    let tls = asking.map(|rule| rule.tls).filter(|_| request.is_any()).unwrap_or_default();
+    Rule {
+        tls,
+        private: asking.map(|rule| rule.private.clone()).unwrap_or_default(),
+        pins: asking.map(|rule| rule.pins.clone()).unwrap_or_default(),
+        bounds: asking.map(|rule| rule.bounds).unwrap_or_default(),
+        request,
+        ..Rule::new(Verdict::Allow, hosts, ports, origin)
+    }
 }

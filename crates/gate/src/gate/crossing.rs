@@ -139,8 +139,8 @@ impl Crossing {
         Some(Arc::new(Call { method: request.method.clone(), path: request.path.clone() }))
     }
 
-    /// What a person is asked.
-    pub(super) fn question(&self) -> Question {
+    /// What a person is asked; where the rule that asks is about git, about a repository.
+    pub(super) fn question(&self, is_git: bool) -> Question {
         let question = Question {
             kind: "connect",
             host: self.target().to_string(),
@@ -153,7 +153,7 @@ impl Crossing {
                 method: Some(request.method.clone()),
                 path: Some(request.path.clone()),
                 query: query(&request.query),
-                grant: grant(request),
+                grant: grant(request, is_git),
                 ..question
             },
             _ => question,
@@ -188,11 +188,11 @@ impl Crossing {
 }
 
 /// Exactly this request, whatever its query, as a rule has it: method and path, or the repository.
-fn grant(request: &Request) -> policy::Request {
+fn grant(request: &Request, is_git: bool) -> policy::Request {
     // What is too long for a pattern stays as it is, and then no rule can be made of it.
     let exact = |text: &str| Glob::exact(text).map_or(text.to_owned(), |glob| glob.to_string());
     let websocket = request.websocket.then_some(true);
-    match &request.git {
+    match request.git.as_ref().filter(|_| is_git) {
         Some(call) => policy::Request {
             git: Some(call.wants),
             repositories: vec![exact(&call.repository)],

@@ -11,7 +11,7 @@ use airlock_protocol::{
     approval::{Answer, Given, Pending, Scope},
     event::Event,
     ledger::{Crossing as Recorded, Entry},
-    policy::{Policy, Verdict},
+    policy::{Policy, Tls, Verdict},
 };
 use std::{
     cell::Cell,
@@ -716,6 +716,228 @@ fn asking_with_a_thousand_rules_is_measured() {
         "Gate::ask, 1,000 rules: best {} ns, median {} ns, worst {} ns",
         rounds[0], rounds[20], rounds[39]
     );
+}
+
+const REQUESTS: &str = "
+[[rule]]
+deny = 'api.test'
+query = { debug = '*' }
+
+[[rule]]
+allow = 'api.test'
+methods = ['GET']
+paths = ['/v1/**']
+
+[[rule]]
+ask = 'api.test'
+methods = ['POST']
+private = ['10.0.0.0/8']
+
+[[rule]]
+ask = 'whole.test'
+tls = 'opened'
+
+[[rule]]
+allow = 'few.test'
+methods = ['GET']
+rate = '3/m'
+bytes = '100'
+";
+
+fn request(asked: &str) -> Crossing {
+    let asked: crate::url::Asked = asked.parse().unwrap();
+    Crossing::Request(Box::new(asked.request.unwrap()))
+}
+
+fn requested(host: &str, method: &str, path: &str) -> Recorded {
+    Recorded::Request { host: host.into(), port: 443, method: method.into(), path: path.into() }
+}
+
+#[test]
+fn a_connection_with_rules_about_requests_is_opened_and_each_request_judged() {
+    let world = World::with(rules(REQUESTS));
+
+    let permit = now(world.gate.ask(connect("api.test", 443))).unwrap();
+    assert_eq!((permit.tls(), permit.private().len()), (Tls::Opened, 0));
+    let permit = now(world.gate.ask(request("GET https://api.test/v1/x?a=1"))).unwrap();
+    assert_eq!((permit.kind(), permit.flow()), (Kind::Request, 2));
+    assert_eq!(
+        world.last(),
+        Entry::Decision {
+            crossing: requested("api.test", "GET", "/v1/x"),
+            verdict: Verdict::Allow,
+            audit_only: false,
+            rule: Some("allow GET api.test/v1/** (airlock.toml:6)".into()),
+            reason: None,
+            detail: None,
+            flow: Some(2),
+            times: None,
+        }
+    );
+
+    let denial = now(world.gate.ask(request("PUT https://api.test/v1/x"))).unwrap_err();
+    assert_eq!(
+        denial.to_string(),
+        "PUT /v1/x at api.test:443 is not allowed: no rule allows it; hint: airlock allow web 'PUT https://api.test/v1/x'"
+    );
+    let denial = now(world.gate.ask(request("GET https://api.test/v1/x?debug=1"))).unwrap_err();
+    assert_eq!(
+        (denial.reason, denial.rule.as_deref()),
+        (Reason::Rule, Some("deny api.test (airlock.toml:2)"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_asked_about_by_itself_and_its_answer_is_a_rule_about_it_alone() {
+    let world = World::with(rules(REQUESTS));
+    let mut one = pin!(world.gate.ask(request("POST https://api.test/v1/a*b")));
+    let mut same = pin!(world.gate.ask(request("POST https://api.test/v1/a*b")));
+    let mut other = pin!(world.gate.ask(request("POST https://api.test/v1/a*b?x=1")));
+    assert!(poll(one.as_mut()).is_pending() && poll(same.as_mut()).is_pending());
+    let pending = world.only_pending();
+    assert_eq!(pending.words(), "POST api.test:443/v1/a*b");
+    assert!(poll(other.as_mut()).is_pending());
+    assert_eq!(world.gate.pending()[1].words(), "POST api.test:443/v1/a*b?x=1");
+
+    world.gate.answer(&answer(&pending, Given::Approved, Scope::Sandbox), "terminal").unwrap();
+
+    let permit = one.await.unwrap();
+    assert_eq!(permit.private().len(), 1);
+    assert!(same.await.is_ok() && other.await.is_ok());
+    assert!(now(world.gate.ask(request("POST https://api.test/v1/a*b?x=2"))).is_ok());
+    assert!(now(world.gate.ask(request("POST https://api.test/v1/a*b?debug=1"))).is_err());
+    assert!(poll(pin!(world.gate.ask(request("POST https://api.test/v1/aXb")))).is_pending());
+    let rule = &world.gate.policy().rules[2];
+    assert_eq!(
+        (&*rule.request.methods, &*rule.request.paths),
+        (&["POST".to_owned()][..], &["/v1/a\\*b".to_owned()][..])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_a_person_approved_needs_no_answer_for_each_request() {
+    let world = World::with(rules(REQUESTS));
+    let mut asked = pin!(world.gate.ask(connect("whole.test", 443)));
+    assert!(poll(asked.as_mut()).is_pending());
+    world.gate.answer(&answer(&world.only_pending(), Given::Approved, Scope::Once), "terminal").unwrap();
+    assert_eq!(asked.await.unwrap().tls(), Tls::Opened);
+    assert!(now(world.gate.ask(request("PUT https://whole.test/x"))).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_and_a_budget_deny_what_is_beyond_them() {
+    let world = World::with(rules(REQUESTS));
+    let ask = || now(world.gate.ask(request("GET https://few.test/")));
+    // Of the connection itself nothing is counted.
+    (0..10).for_each(|_| drop(now(world.gate.ask(connect("few.test", 443))).unwrap()));
+    let permits: Vec<Permit> = (0..3).map(|_| ask().unwrap()).collect();
+    let denial = ask().unwrap_err();
+    assert_eq!(
+        (denial.reason, denial.detail.as_deref(), &*denial.hint),
+        (Reason::Rate, Some("3 in 60 s"), "")
+    );
+    advance(Duration::from_secs(20)).await;
+    assert!(ask().is_ok());
+
+    assert_eq!(permits[0].meter().take(100), Ok(Duration::ZERO));
+    assert!(permits[1].meter().take(1).is_err());
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(ask().unwrap_err().reason, Reason::Bytes);
+    // The same rule in other company is still the same.
+    world.gate.add_rules(rules("[[rule]]\nallow = 'x.test'").rules, "allow").unwrap();
+    assert_eq!(ask().unwrap_err().reason, Reason::Bytes);
+}
+
+#[test]
+fn a_sandbox_that_opens_nothing_takes_no_rule_about_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = || Ledger::open(folder.path(), "3f9a0c2e7b14".parse().unwrap(), false).unwrap();
+    let setup = |policy| Setup {
+        sandbox: "3f9a0c2e7b14".parse().unwrap(),
+        name: "web".into(),
+        policy,
+        ledger: ledger(),
+        ask_timeout: Duration::from_secs(60),
+        published: Vec::new(),
+        can_open: false,
+        secrets: Default::default(),
+    };
+    assert!(Gate::new(setup(rules(REQUESTS))).is_err());
+    let gate = Gate::new(setup(rules(POLICY))).unwrap();
+    assert!(!gate.needs_opening());
+    let bad = gate.set_policy(rules(REQUESTS), "set").unwrap_err();
+    assert!(bad.fix.contains("airlock restart"), "{bad}");
+    assert!(now(gate.ask(connect("api.example.com", 443))).is_ok());
+}
+
+#[test]
+fn what_else_looks_inside_opens_what_is_checked_and_nothing_opaque() {
+    let world = World::with(rules("[[rule]]\nallow = 'a.test'\n[[rule]]\nallow = 'b.test'\ntls = 'opaque'"));
+    let tls = |host| now(world.gate.ask(connect(host, 443))).unwrap().tls();
+    assert_eq!((tls("a.test"), tls("b.test")), (Tls::Checked, Tls::Opaque));
+    world.gate.also_open(Rc::new(|_, port| port == 443));
+    assert!(world.gate.needs_opening());
+    assert_eq!((tls("a.test"), tls("b.test")), (Tls::Opened, Tls::Opaque));
+}
+
+#[tokio::test(start_paused = true)]
+async fn very_many_requests_are_few_records_whatever_their_paths() {
+    let world = World::with(rules("[[rule]]\nallow = 'a.test'\npaths = ['/**']"));
+    world.gate.busy_inside.replace(Busy::with(10, 0));
+    for n in 0..5000_u64 {
+        let method = ["GET", "POST", "X1", "X2"][usize::try_from(n % 4).unwrap()];
+        let permit = now(world.gate.ask(request(&format!("{method} https://a.test/{n}")))).unwrap();
+        world.gate.finish(&Finished { code: Some(200), ..finished(&permit.trace()) });
+    }
+    world.gate.close().unwrap();
+    let entries = world.entries();
+    assert!(entries.len() < 40, "{}", entries.len());
+    let (decisions, flows, _) = sums(&entries);
+    assert_eq!((decisions, flows), (5000, 5000));
+    assert!(entries.iter().any(|entry| {
+        matches!(entry, Entry::Decision { crossing, times: Some(_), .. } if *crossing == requested("a.test", "*", "*"))
+    }));
+}
+
+#[test]
+fn a_later_denial_of_a_request_names_it() {
+    let world = World::with(rules(REQUESTS));
+    let permit = now(world.gate.ask(request("GET https://api.test/v1/x"))).unwrap();
+    let denial = world.gate.note_denial(&permit.trace(), Reason::Package, "too young").unwrap_err();
+    assert_eq!(denial.what, "GET /v1/x at api.test:443");
+    assert!(
+        matches!(world.last(), Entry::Decision { crossing, .. } if crossing == requested("api.test", "GET", "/v1/x"))
+    );
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p airlock-gate measured -- --ignored --nocapture"]
+fn asking_about_requests_with_a_thousand_rules_is_measured() {
+    let names: String = (0..1000)
+        .map(|n| {
+            format!("[[rule]]\nallow = 'h{n}.example.com'\nmethods = ['GET']\npaths = ['/v1/*/items/**']\n")
+        })
+        .collect();
+    for (what, burst) in [("each recorded", u32::MAX), ("summed", 0)] {
+        let world = World::with(rules(&names));
+        world.gate.busy_inside.replace(Busy::with(burst, 0));
+        let crossings: Vec<Crossing> = (0..1000)
+            .map(|n| request(&format!("GET https://h{n}.example.com/v1/acme/items/{n}?x=1")))
+            .collect();
+        let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let nanos = |at: rustix::time::Timespec| at.tv_sec * 1_000_000_000 + at.tv_nsec;
+        let mut rounds = Vec::new();
+        for _ in 0..40 {
+            let made = crossings.clone();
+            let started = clock();
+            for crossing in made {
+                let _ = std::hint::black_box(now(world.gate.ask(crossing)).unwrap());
+            }
+            rounds.push((nanos(clock()) - nanos(started)) / 1000);
+        }
+        rounds.sort_unstable();
+        println!("Gate::ask(Request), 1,000 rules, {what}: best {} ns, median {} ns", rounds[0], rounds[20]);
+    }
 }
 
 /// Ten thousand answers race with crossings, other answers, time and programs that give up.

@@ -60,6 +60,11 @@ impl CompiledRule {
         &self.pins
     }
 
+    /// Whether it is about git.
+    pub(crate) fn is_about_git(&self) -> bool {
+        self.conditions.as_ref().is_some_and(Conditions::is_about_git)
+    }
+
     /// How much of bodies scripts see.
     pub fn body(&self) -> Option<Body> {
         self.body

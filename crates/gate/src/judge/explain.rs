@@ -3,8 +3,11 @@
 use super::{CompiledRule, Judge, Judged, compile::verdict_word};
 use crate::{
     address::{Special, check},
+    conditions::Miss,
     host::{Destination, Target},
     pattern::Pattern,
+    request::Request,
+    url::Asked,
 };
 use airlock_protocol::policy::{Ports, Verdict};
 use std::fmt;
@@ -14,6 +17,8 @@ use std::fmt;
 pub struct Explained<'a> {
     /// What was asked about.
     pub destination: Destination,
+    /// The request, if it was one.
+    pub request: Option<&'a Request>,
     /// What the rules say.
     pub judged: Judged<'a>,
     /// What keeps an address closed although a rule would let it pass: it is special, and the rule does not open it.
@@ -44,6 +49,10 @@ pub enum Missed {
     HostAirlock,
     /// The host is right, the port is another.
     Port,
+    /// It is about some requests, and a connection was asked about.
+    Inside,
+    /// Host and port are right, something about the request is not.
+    Request(Miss),
 }
 
 impl Judge {
@@ -52,9 +61,48 @@ impl Judge {
         let judged = self.connect(target, port);
         let end = judged.rule.map_or(self.rules.len(), CompiledRule::index);
         let looked_at = self.rules.iter().take(end);
-        let passed = looked_at.map(|rule| Passed { rule, missed: missed(rule, target) }).collect();
+        let passed = looked_at.map(|rule| Passed { rule, missed: missed(rule, target, port) }).collect();
         let destination = Destination { target: target.clone(), port: Some(port) };
-        Explained { destination, judged, closed: closed(target, judged), passed }
+        Explained { destination, request: None, judged, closed: closed(target, judged), passed }
+    }
+
+    /// As [`Judge::request`], with the reasons. Goes through all rules.
+    pub fn explain_request<'a>(&'a self, request: &'a Request) -> Explained<'a> {
+        let (target, port) = (&request.target, request.port);
+        let judged = self.request(request);
+        let end = judged.rule.map_or(self.rules.len(), CompiledRule::index);
+        let why = |rule: &'a CompiledRule| match (missed(rule, target, port), rule.conditions()) {
+            (Missed::Inside, Some(conditions)) => {
+                conditions.missed(request).map_or(Missed::Port, Missed::Request)
+            }
+            (missed, _) => missed,
+        };
+        let passed = self.rules.iter().take(end).map(|rule| Passed { rule, missed: why(rule) }).collect();
+        let destination = Destination { target: target.clone(), port: Some(port) };
+        Explained { destination, request: Some(request), judged, closed: closed(target, judged), passed }
+    }
+
+    /// What the rules say about what a person asked. A URL without a method is a `GET` where requests are judged, and a
+    /// connection elsewhere.
+    pub fn explain_asked<'a>(&'a self, asked: &'a Asked) -> Explained<'a> {
+        let (target, port) = (&asked.destination.target, asked.destination.port_or_https());
+        match self.request_of(asked) {
+            Some(request) => self.explain_request(request),
+            None => self.explain(target, port),
+        }
+    }
+
+    /// As [`Judge::explain_asked`], without the reasons.
+    pub fn judge_asked(&self, asked: &Asked) -> Judged<'_> {
+        match self.request_of(asked) {
+            Some(request) => self.request(request),
+            None => self.connect(&asked.destination.target, asked.destination.port_or_https()),
+        }
+    }
+
+    fn request_of<'a>(&self, asked: &'a Asked) -> Option<&'a Request> {
+        let request = asked.request.as_ref()?;
+        (asked.has_method || self.connect(&request.target, request.port).inside).then_some(request)
     }
 }
 
@@ -79,8 +127,8 @@ fn closed(target: &Target, judged: Judged<'_>) -> Option<Special> {
     check(*address, rule.private()).err().filter(|_| rule.verdict() != Verdict::Deny)
 }
 
-/// Why a rule that does not match does not. A rule that is about the host misses the port.
-fn missed(rule: &CompiledRule, target: &Target) -> Missed {
+/// Why a rule that does not match a connection does not.
+fn missed(rule: &CompiledRule, target: &Target, port: u16) -> Missed {
     let about = |host: &&Pattern| host.matches(target);
     let Some(host) = rule.hosts().iter().find(about) else {
         return nearly(rule, target);
@@ -88,6 +136,7 @@ fn missed(rule: &CompiledRule, target: &Target) -> Missed {
     let host_airlock = target.name().is_some_and(|name| name.is_host_airlock());
     match host {
         Pattern::EveryName if host_airlock && rule.verdict() != Verdict::Deny => Missed::HostAirlock,
+        _ if rule.ports().iter().any(|run| run.contains(port)) => Missed::Inside,
         _ => Missed::Port,
     }
 }
@@ -114,14 +163,25 @@ impl fmt::Display for Passed<'_> {
                 f.write_str("`*` does not reach this host's loopback; host.airlock is named in full")
             }
             Missed::Port => write!(f, "only on {}", PortWords(self.rule.ports())),
+            Missed::Inside => f.write_str("it is about some requests"),
+            Missed::Request(miss) => match self.rule.conditions() {
+                Some(conditions) => f.write_str(&conditions.wanted(miss)),
+                None => f.write_str("another request"),
+            },
         }
     }
 }
 
 impl fmt::Display for Explained<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.destination)?;
+        match self.request {
+            None => write!(f, "{}: ", self.destination)?,
+            Some(request) => write!(f, "{} {}{}: ", request.method, self.destination, request.path)?,
+        }
         match (self.judged.rule, self.closed) {
+            (Some(rule), None) if self.judged.inside => {
+                writeln!(f, "opened, since {} is about requests; each of them is judged", rule.words())?;
+            }
             (None, _) => writeln!(f, "deny, since no rule matches")?,
             (Some(rule), None) => writeln!(f, "{} by {}", verdict_word(rule.verdict()), rule.words())?,
             (Some(_), Some(kind)) if kind.is_never() => {

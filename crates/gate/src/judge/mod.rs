@@ -20,6 +20,7 @@ mod compile;
 mod explain;
 mod request;
 
+pub use crate::conditions::Miss;
 pub(crate) use claims::merged;
 pub use compile::CompiledRule;
 pub(crate) use compile::{git_word, place, verdict_word};

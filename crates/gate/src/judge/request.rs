@@ -1,8 +1,13 @@
 //! What the rules say about a request inside a connection that was opened.
 
 use super::{CompiledRule, Judge, Judged, Said};
-use crate::{address::Cidr, host::Target, request::Request};
-use airlock_protocol::policy::{Tls, Verdict};
+use crate::{
+    address::Cidr,
+    glob::Glob,
+    host::Target,
+    request::{GitCall, Request},
+};
+use airlock_protocol::policy::{self, Rule, Tls, Verdict};
 
 impl Judge {
     /// What the rules say about a request. A rule about whole connections decides requests too, where no rule before it does.
@@ -31,6 +36,16 @@ impl Judge {
         let first = about.filter_map(first).chain(whole).min();
         let rule = first.and_then(|index| self.rules.get(index));
         Judged { verdict: rule.map(CompiledRule::verdict), rule, tls: Tls::Opened, inside: false }
+    }
+
+    /// The rule that asks about what `answer` answers for `target` and `port`: a connection, or exactly one request whatever its
+    /// query. None where another rule decides.
+    pub fn asking(&self, answer: &Rule, target: &Target, port: u16) -> Option<&CompiledRule> {
+        let judged = match answer.request.is_any() {
+            true => self.connect(target, port),
+            false => self.request(&sample(&answer.request, target, port)?),
+        };
+        judged.rule.filter(|_| judged.verdict == Some(Verdict::Ask))
     }
 
     /// What a connection may lead to and whom it must meet, before it is known which rule its requests meet: no more than every
@@ -63,6 +78,25 @@ impl Judge {
         let rules = inside.chain(whole).filter_map(|index| self.rules.get(index));
         rules.filter(|rule| rule.verdict() != Verdict::Deny)
     }
+}
+
+/// A request that fits, where only one does, but for its query.
+fn sample(asked: &policy::Request, target: &Target, port: u16) -> Option<Request> {
+    let literal = |texts: &[String]| match texts {
+        [text] => text.parse::<Glob>().ok()?.literal(),
+        _ => None,
+    };
+    let (method, path, git) = match (asked.git, asked.methods.as_slice()) {
+        (Some(wants), _) => {
+            let repository = literal(&asked.repositories)?;
+            ("GET".to_owned(), format!("/{repository}/info/refs"), Some(GitCall { wants, repository }))
+        }
+        (None, [method]) => (method.clone(), literal(&asked.paths)?, None),
+        (None, _) => return None,
+    };
+    let websocket = asked.websocket.unwrap_or(false);
+    let (query, headers) = (Vec::new(), Vec::new());
+    Some(Request { target: target.clone(), port, method, path, query, headers, websocket, git })
 }
 
 /// What holds for a whole connection whose requests decide.

@@ -1,7 +1,8 @@
 use super::*;
-use crate::pattern::Pattern;
-use airlock_protocol::policy::{Origin, Policy, Rule};
+use crate::{pattern::Pattern, request::GitCall, url::Asked};
+use airlock_protocol::policy::{Git, Origin, Policy, Request, Rule};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn rule(verdict: Verdict, hosts: &[&str], ports: &[Ports]) -> Rule {
     let hosts = hosts.iter().map(ToString::to_string).collect();
@@ -143,7 +144,149 @@ fn an_explanation_names_the_rule_and_those_that_came_close() {
     );
 }
 
-/// The judge without an index: the meaning of the rules.
+#[test]
+fn a_connection_is_opened_where_a_request_inside_could_be_allowed() {
+    let get = Request { methods: vec!["GET".into()], ..Request::default() };
+    let about = |verdict, host: &str, request: &Request| Rule {
+        request: request.clone(),
+        ..rule(verdict, &[host], &WEB)
+    };
+    let any = Request::default();
+    for (first, second, expected) in [
+        ((Verdict::Allow, &get), None, Some((Verdict::Allow, Tls::Opened))),
+        ((Verdict::Ask, &get), Some((Verdict::Deny, &any)), Some((Verdict::Allow, Tls::Opened))),
+        ((Verdict::Deny, &get), None, None),
+        ((Verdict::Deny, &get), Some((Verdict::Deny, &any)), Some((Verdict::Deny, Tls::Checked))),
+        ((Verdict::Deny, &get), Some((Verdict::Allow, &any)), Some((Verdict::Allow, Tls::Opened))),
+        ((Verdict::Deny, &get), Some((Verdict::Ask, &any)), Some((Verdict::Allow, Tls::Opened))),
+        ((Verdict::Allow, &any), Some((Verdict::Deny, &get)), Some((Verdict::Allow, Tls::Checked))),
+        ((Verdict::Ask, &any), Some((Verdict::Allow, &get)), Some((Verdict::Ask, Tls::Checked))),
+    ] {
+        let rules = [Some(first), second].into_iter().flatten();
+        let judge = judge(rules.map(|(verdict, request)| about(verdict, "*.example.com", request)).collect());
+        let judged = judge.connect(&"a.example.com".parse().unwrap(), 443);
+        assert_eq!(judged.verdict.map(|verdict| (verdict, judged.tls)), expected, "{first:?} {second:?}");
+        assert!(judge.needs_opening());
+    }
+}
+
+#[test]
+fn an_opened_connection_may_lead_only_where_every_rule_lets_it() {
+    let get = Request { methods: vec!["GET".into()], ..Request::default() };
+    let pin = |last: &str| format!("sha256/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA{last}=");
+    let rule = |request: &Request, private: &str, pin: String| Rule {
+        private: vec![private.into()],
+        pins: vec![pin],
+        request: request.clone(),
+        ..rule(Verdict::Allow, &["a.test"], &WEB)
+    };
+    let judge =
+        judge(vec![rule(&get, "10.1.0.0/16", pin("A")), rule(&Request::default(), "10.0.0.0/8", pin("E"))]);
+    let narrowest = judge.narrowest(&"a.test".parse().unwrap(), 443);
+    assert_eq!(narrowest.private.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.1.0.0/16"]);
+    assert_eq!(narrowest.pins, [pin("A"), pin("E")]);
+}
+
+#[test]
+fn who_may_push_may_fetch_and_who_may_not_push_still_may() {
+    let about = |verdict, git| Rule {
+        request: Request { git: Some(git), repositories: vec!["acme/*".into()], ..Request::default() },
+        ..rule(verdict, &["git.test"], &WEB)
+    };
+    let verdict = |judge: &Judge, wants, repository: &str| {
+        let git = Some(GitCall { wants, repository: repository.into() });
+        judge.request(&crate::request::Request { git, ..get("https://git.test/x") }).verdict
+    };
+    let pushes = judge(vec![about(Verdict::Allow, Git::Push)]);
+    assert_eq!(verdict(&pushes, Git::Push, "acme/web"), Some(Verdict::Allow));
+    assert_eq!(verdict(&pushes, Git::Fetch, "acme/web"), Some(Verdict::Allow));
+    assert_eq!(verdict(&pushes, Git::Fetch, "evil/web"), None);
+    assert_eq!(pushes.request(&get("https://git.test/x")).verdict, None);
+    let reads = judge(vec![about(Verdict::Deny, Git::Push), about(Verdict::Allow, Git::Fetch)]);
+    assert_eq!(verdict(&reads, Git::Push, "acme/web"), Some(Verdict::Deny));
+    assert_eq!(verdict(&reads, Git::Fetch, "acme/web"), Some(Verdict::Allow));
+}
+
+#[test]
+fn a_name_that_occurs_twice_opens_nothing_that_one_of_its_values_would_not() {
+    let about = |verdict| Rule {
+        request: Request { query: [("role".into(), "reader".into())].into(), ..Request::default() },
+        ..rule(verdict, &["a.test"], &WEB)
+    };
+    let (opens, denies) = (judge(vec![about(Verdict::Allow)]), judge(vec![about(Verdict::Deny)]));
+    for (query, allowed, denied) in
+        [("role=reader", true, true), ("role=reader&role=admin", false, true), ("x=1", false, false)]
+    {
+        let request = get(&format!("https://a.test/?{query}"));
+        assert_eq!(opens.request(&request).verdict.is_some(), allowed, "{query}");
+        assert_eq!(denies.request(&request).verdict.is_some(), denied, "{query}");
+    }
+}
+
+#[test]
+fn an_explained_request_names_what_each_rule_misses() {
+    let about = |request: Request| Rule { request, ..rule(Verdict::Allow, &["a.test"], &WEB) };
+    let pair = |name: &str, value: &str| [(name.to_string(), value.to_string())].into();
+    let judge = judge(vec![
+        about(Request { methods: vec!["POST".into(), "PUT".into()], ..Request::default() }),
+        about(Request { paths: vec!["/v1/**".into(), "/v2".into()], ..Request::default() }),
+        about(Request { query: pair("x", "1"), ..Request::default() }),
+        about(Request { headers: pair("accept", "text/*"), ..Request::default() }),
+        about(Request { websocket: Some(true), ..Request::default() }),
+        about(Request { git: Some(Git::Push), ..Request::default() }),
+    ]);
+    let asked: Asked = "https://a.test/x".parse().unwrap();
+    assert_eq!(
+        judge.explain_asked(&asked).to_string(),
+        "GET a.test:443/x: deny, since no rule matches\n  \
+         passed over allow POST, PUT a.test (airlock.toml:12): only POST and PUT\n  \
+         passed over allow a.test, 2 paths (airlock.toml:12): only /v1/** and /v2\n  \
+         passed over allow a.test (airlock.toml:12): only with x = 1 in the query\n  \
+         passed over allow a.test (airlock.toml:12): only with the header accept = text/*\n  \
+         passed over allow WebSockets to a.test (airlock.toml:12): only WebSockets\n  \
+         passed over allow git push at a.test (airlock.toml:12): only git push\n"
+    );
+    assert_eq!(
+        judge.explain(&"a.test".parse().unwrap(), 443).to_string(),
+        "a.test:443: opened, since allow POST, PUT a.test (airlock.toml:12) is about requests; each of them is judged\n"
+    );
+    let wide = "PUT https://a.test/v1/x".parse().unwrap();
+    assert_eq!(
+        judge.explain_asked(&wide).to_string(),
+        "PUT a.test:443/v1/x: allow by allow POST, PUT a.test (airlock.toml:12)\n"
+    );
+}
+
+fn get(url: &str) -> crate::request::Request {
+    url.parse::<Asked>().unwrap().request.unwrap()
+}
+
+/// The judge without an index: the meaning of the rules about a request.
+fn naive_request(rules: &[Rule], request: &crate::request::Request) -> Option<usize> {
+    rules.iter().position(|rule| {
+        let asked = &rule.request;
+        let glob = |text: &str, value: &str| text.parse::<crate::glob::Glob>().unwrap().matches(value);
+        let named = |asked: &BTreeMap<String, String>, pairs: &[(String, String)]| {
+            asked.iter().all(|(name, pattern)| {
+                let values: Vec<&String> =
+                    pairs.iter().filter(|(own, _)| own == name).map(|(_, value)| value).collect();
+                let fits = |value: &&String| glob(pattern, value);
+                match rule.verdict {
+                    Verdict::Allow => !values.is_empty() && values.iter().all(fits),
+                    _ => values.iter().any(fits),
+                }
+            })
+        };
+        naive(std::slice::from_ref(rule), &request.target, request.port).is_some()
+            && (asked.methods.is_empty() || asked.methods.contains(&request.method))
+            && (asked.paths.is_empty() || asked.paths.iter().any(|path| glob(path, &request.path)))
+            && named(&asked.query, &request.query)
+            && named(&asked.headers, &request.headers)
+            && asked.websocket.is_none_or(|wanted| wanted == request.websocket)
+    })
+}
+
+/// The judge without an index: the meaning of the rules about whole connections.
 fn naive(rules: &[Rule], target: &Target, port: u16) -> Option<usize> {
     rules.iter().position(|rule| {
         let host = rule.hosts.iter().any(|host| {
@@ -179,13 +322,56 @@ fn runs() -> impl Strategy<Value = Ports> {
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let verdicts = prop_oneof![Just(Verdict::Allow), Just(Verdict::Deny), Just(Verdict::Ask)];
     let rule = (verdicts, prop::collection::vec(hosts(), 1..4), prop::collection::vec(runs(), 1..3));
-    prop::collection::vec(rule, 0..12).prop_map(|rules| {
-        let made = rules.into_iter().map(|(verdict, hosts, ports)| {
-            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-            self::rule(verdict, &hosts, &ports)
-        });
-        made.collect()
+    let rule = rule.prop_map(|(verdict, hosts, ports)| {
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        self::rule(verdict, &hosts, &ports)
+    });
+    prop::collection::vec(rule, 0..12)
+}
+
+fn conditions() -> impl Strategy<Value = Request> {
+    let few = |words: &'static [&'static str]| {
+        prop::sample::subsequence(words, 0..3)
+            .prop_map(|words| words.into_iter().map(str::to_string).collect::<Vec<_>>())
+    };
+    let pairs = prop::collection::btree_map("[xy]", prop_oneof!["[12]", Just("*".to_string())], 0..2);
+    let headers = prop::collection::btree_map("[xy]", "[12]", 0..2);
+    (few(&["GET", "POST"]), few(&["/**", "/a/*", "/a", "/*"]), pairs, headers, any::<Option<bool>>())
+        .prop_map(|(methods, paths, query, headers, websocket)| Request {
+            methods,
+            paths,
+            query,
+            headers,
+            websocket,
+            ..Request::default()
+        })
+}
+
+/// Rules of which some ask something of requests.
+fn mixed() -> impl Strategy<Value = Vec<Rule>> {
+    let asks = prop::collection::vec(prop::option::of(conditions()), 12);
+    (rules(), asks).prop_map(|(rules, asks)| {
+        let asked = rules.into_iter().zip(asks);
+        asked.map(|(rule, request)| Rule { request: request.unwrap_or_default(), ..rule }).collect()
     })
+}
+
+fn requests() -> impl Strategy<Value = crate::request::Request> {
+    let pairs = || prop::collection::vec(("[xy]", "[12]"), 0..3);
+    let method = prop_oneof![Just("GET"), Just("POST"), Just("PUT")];
+    let path = prop_oneof![Just("/"), Just("/a"), Just("/a/b"), Just("/a/b/c")];
+    (targets(), 0_u16..12, method, path, pairs(), pairs(), any::<bool>()).prop_map(
+        |(target, port, method, path, query, headers, websocket)| crate::request::Request {
+            target,
+            port,
+            method: method.into(),
+            path: path.into(),
+            query,
+            headers,
+            websocket,
+            git: None,
+        },
+    )
 }
 
 fn targets() -> impl Strategy<Value = Target> {
@@ -206,7 +392,29 @@ proptest! {
     }
 
     #[test]
-    fn what_is_open_is_what_is_not_denied(rules in rules(), target in targets()) {
+    fn a_request_is_decided_as_the_rules_in_order_do(rules in mixed(), request in requests()) {
+        let judge = judge(rules.clone());
+        let judged = judge.request(&request);
+        prop_assert_eq!(judged.rule.map(CompiledRule::index), naive_request(&rules, &request));
+        // What a request may do its connection may do too, or a person is asked about it.
+        let connected = judge.connect(&request.target, request.port);
+        if judged.verdict.is_some_and(|verdict| verdict != Verdict::Deny) {
+            prop_assert!(connected.verdict.is_some_and(|verdict| verdict != Verdict::Deny));
+        }
+        // And where requests differ, the connection is opened.
+        let first = naive(&rules, &request.target, request.port);
+        let looks = first.is_some_and(|first| !rules[first].request.is_any());
+        let opens = rules.iter().any(|rule| {
+            naive(std::slice::from_ref(rule), &request.target, request.port).is_some() && rule.verdict != Verdict::Deny
+        });
+        prop_assert!(!looks || !opens || connected.inside || connected.verdict != Some(Verdict::Allow));
+        prop_assert_eq!(connected.inside, connected.inside && connected.tls == Tls::Opened);
+        let explained = judge.explain_request(&request);
+        prop_assert!(explained.passed.iter().all(|passed| passed.missed != Missed::Inside));
+    }
+
+    #[test]
+    fn what_is_open_is_what_is_not_denied(rules in mixed(), target in targets()) {
         let judge = judge(rules);
         let opens = |port| judge.connect(&target, port).verdict.is_some_and(|verdict| verdict != Verdict::Deny);
         for port in (0..14).chain([u16::MAX]) {
@@ -226,11 +434,9 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_that_is_called_dead_never_decides_and_its_loss_changes_nothing(
-        rules in rules(), target in targets(), port in 0_u16..12,
-    ) {
+    fn a_rule_that_is_called_dead_never_decides_and_its_loss_changes_nothing(rules in mixed(), request in requests()) {
         let judge = judge(rules.clone());
-        let found = judge.connect(&target, port);
+        let (target, found) = (&request.target, judge.request(&request));
         // That `*` denies the host's loopback where an earlier `*` allows names is no news: nothing matched is denied.
         let told = |verdict: Option<Verdict>| verdict.filter(|verdict| *verdict != Verdict::Deny);
         if let Some(rule) = found.rule
@@ -240,7 +446,7 @@ proptest! {
         }
         let united = crate::policy::union(vec![Policy { rules, ..Policy::default() }]);
         let again = self::judge(united.rules);
-        prop_assert_eq!(told(found.verdict), told(again.connect(&target, port).verdict));
+        prop_assert_eq!(told(found.verdict), told(again.request(&request).verdict));
         prop_assert!(again.shadows().iter().all(Option::is_none));
     }
 }
@@ -275,5 +481,31 @@ fn a_decision_among_a_thousand_rules_takes_well_below_a_microsecond() {
         let each = start.elapsed().as_nanos() / u128::from(rounds);
         println!("{host}: {each} ns");
         assert!(each < 1000, "{host}: {each} ns");
+    }
+}
+
+/// `cargo test --release -p airlock-gate -- --ignored --nocapture a_request_among`
+#[test]
+#[ignore = "measures; run it with --release"]
+fn a_request_among_a_thousand_rules_takes_a_few_microseconds() {
+    let about = |host: &str, path: String| Rule {
+        request: Request { methods: vec!["GET".into()], paths: vec![path], ..Request::default() },
+        ..rule(Verdict::Allow, &[host], &WEB)
+    };
+    let spread =
+        (0..1000).map(|i| about(&format!("h{i}.example.com"), format!("/repos/*/p{i}/**"))).collect();
+    let heaped = (0..1000).map(|i| about("h999.example.com", format!("/repos/p{i}/*/x/**"))).collect();
+    for (name, rules, path) in
+        [("a host each", spread, "/repos/acme/p999/x"), ("all one host", heaped, "/repos/p999/acme/x/y")]
+    {
+        let judge = judge(rules);
+        let request = get(&format!("https://h999.example.com{path}"));
+        assert_eq!(judge.request(&request).verdict, Some(Verdict::Allow));
+        let rounds = 20_000_u32;
+        let start = std::time::Instant::now();
+        for _ in 0..rounds {
+            std::hint::black_box(judge.request(std::hint::black_box(&request)));
+        }
+        println!("{name}: {} ns", start.elapsed().as_nanos() / u128::from(rounds));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{BadPolicy, Source, rule::Read};
 use crate::{
-    host::Destination,
     judge::{CompiledRule, Judge},
+    url::{Asked, BadUrl},
 };
 use airlock_protocol::policy::Policy;
 use std::{collections::HashSet, ops::Range};
@@ -55,10 +55,10 @@ fn check_example(
         None => (true, text.as_str()),
     };
     let bad = |what: &str| source.bad(at.clone(), format!("the example `{}` {what}", text.escape_debug()));
-    let destination: Destination = text.parse().map_err(|err: crate::host::BadHost| {
-        bad("is not a destination").why(err.to_string()).fix("write HOST:PORT or a URL")
+    let asked: Asked = text.parse().map_err(|err: BadUrl| {
+        bad("is not a destination").why(err.to_string()).fix("write HOST:PORT, a URL, or a method and a URL")
     })?;
-    let judged = judge.connect(&destination.target, destination.port_or_https());
+    let judged = judge.judge_asked(&asked);
     let deciding = judged.rule.and_then(|rule| reads.get(rule.index()));
     let decides = deciding.is_some_and(|deciding| deciding.at == read.at);
     match (wanted, decides) {
@@ -69,9 +69,7 @@ fn check_example(
             let why = judged
                 .rule
                 .map_or("no rule matches it".to_string(), |rule| format!("{} decides it", rule.words()));
-            Err(bad("is not decided by this rule")
-                .why(why)
-                .fix("correct the example, or the rule's hosts and ports"))
+            Err(bad("is not decided by this rule").why(why).fix("correct the example, or the rule"))
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 use airlock_protocol::policy::{Policy, Rule, Tls, Verdict};
 use std::ops::Range;
 
-/// The text with `rule` in it, such that the rule decides all it matches: behind the other rules where none of them meets it, before
+/// The text with `rule` in it, such that the rule decides all it matches (but what rules about requests deny before it): behind the other rules where none of them meets it, before
 /// the first that does otherwise. A rule that is about the very same is changed in its place. Nothing changes where the rules say so
 /// already.
 ///
@@ -18,7 +18,7 @@ pub(super) fn write_rule(reader: &Reader<'_>, source: Source<'_>, rule: &Rule) -
     let rules: Vec<Rule> = reads.iter().map(|read| read.rule.clone()).collect();
     let old = Judge::compile(&Policy { rules: rules.clone(), ..Policy::default() })?;
     let new = Judge::compile(&Policy { rules: vec![rule.clone()], ..Policy::default() })?;
-    let met = |old: &&CompiledRule| new.rules().iter().any(|new| meet(new, old));
+    let met = |old: &&CompiledRule| new.rules().iter().any(|new| meet(new, old) && !stays_ahead(new, old));
     let Some(read) = old.rules().iter().find(met).and_then(|old| reads.get(old.index())) else {
         let written = appended(source, &reads, rule);
         return check(reader, source, written, rule);
@@ -102,9 +102,17 @@ fn decides(rules: &[Rule], rule: &Rule) -> Result<bool, BadPolicy> {
     let takes = |other: &CompiledRule| {
         other.conditions().is_some()
             && other.verdict() != rule.verdict
-            && own.is_some_and(|own| own.index() != other.index() && meet(own, other))
+            && own.is_some_and(|own| {
+                own.index() != other.index() && meet(own, other) && !stays_ahead(own, other)
+            })
     };
     Ok(by.iter().filter_map(|index| rules.get(*index)).all(same) && !judge.rules().iter().any(takes))
+}
+
+/// A rule that denies some requests stays before one that lets others pass: what it says of queries and headers still counts.
+fn stays_ahead(new: &CompiledRule, old: &CompiledRule) -> bool {
+    let is_about_requests = new.conditions().is_some() && old.conditions().is_some();
+    is_about_requests && old.verdict() == Verdict::Deny && new.verdict() != Verdict::Deny
 }
 
 fn meet(one: &CompiledRule, other: &CompiledRule) -> bool {

@@ -12,6 +12,7 @@ mod diff;
 mod hosts;
 mod insert;
 mod inside;
+mod learned;
 mod markdown;
 mod packages;
 mod ports;
@@ -24,12 +25,13 @@ mod write;
 
 pub(crate) use bounds::check_pin;
 pub use diff::{Change, Diff, diff};
+pub use learned::Seen;
 pub use packages::registry_url;
 pub use read::{OtherKey, PolicyFile};
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;
 pub use union::union;
-pub use write::{narrow, show};
+pub use write::{narrow, narrow_requests, show};
 
 use crate::groups::Discovered;
 use airlock_protocol::policy::{Rule, Verdict};
@@ -57,7 +59,7 @@ impl Reader<'_> {
         markdown::read(Source::new(name, text), self.discovered)
     }
 
-    /// Reads the value of `--allow`, `--deny` or `--ask`: `HOST[:PORT]`, or a group.
+    /// Reads the value of `--allow`, `--deny` or `--ask`: `HOST[:PORT]`, a group, or `METHOD URL`.
     pub fn flag(&self, verdict: Verdict, text: &str, from: &str) -> Result<Vec<Rule>, BadPolicy> {
         rule::from_flag(verdict, Source::new(from, text), self.discovered)
     }

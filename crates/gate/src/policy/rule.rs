@@ -12,7 +12,7 @@ use crate::{
     groups::{self, Discovered},
     judge::{merged, verdict_word},
 };
-use airlock_protocol::policy::{Origin, Ports, Rule, Tls, Verdict};
+use airlock_protocol::policy::{Origin, Ports, Request, Rule, Tls, Verdict};
 use std::{collections::HashSet, ops::Range};
 use toml::de::{DeTable, DeValue};
 
@@ -116,12 +116,54 @@ pub(super) fn from_flag(
         Err(_) => source.name.to_string(),
     };
     let hosts = Hosts { source, known };
+    if let Some((methods, url)) = source.text.split_once(' ') {
+        let rules = from_request(&hosts, verdict, methods, url.trim(), &Origin { from, line: 0 });
+        return rules.map_err(|bad| BadPolicy { line: 0, ..bad });
+    }
     let rules = from_word(&hosts, verdict, (source.text, 0..source.text.len()), &Origin { from, line: 0 });
     let mut rules = rules.map_err(|bad| BadPolicy { line: 0, ..bad })?;
     if verdict == Verdict::Deny && split_ports(source.text).1.is_none() {
         rules.iter_mut().for_each(|rule| rule.ports = vec![Ports::ALL]);
     }
     Ok(rules)
+}
+
+/// Reads `METHODS URL` of a flag: `GET,HEAD https://api.example.com/v1/**`. The path is a pattern.
+fn from_request(
+    hosts: &Hosts<'_>,
+    verdict: Verdict,
+    methods: &str,
+    url: &str,
+    origin: &Origin,
+) -> Result<Vec<Rule>, BadPolicy> {
+    let at = 0..hosts.source.text.len();
+    let bad = |why: &str| {
+        let what = format!("`{}` is not a request that a rule can name", hosts.source.text.escape_debug());
+        let fix = "write a method and a URL, such as 'GET https://api.example.com/v1/**'";
+        hosts.source.bad(at.clone(), what).why(why).fix(fix)
+    };
+    let Some((scheme, rest)) = url.split_once("://") else { return Err(bad("the second word is no URL")) };
+    let port = match scheme {
+        "http" | "ws" => 80,
+        "https" | "wss" => 443,
+        _ => return Err(bad("only requests of http, https, ws and wss are judged")),
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let word = match split_ports(authority) {
+        (_, None) => format!("{authority}:{port}"),
+        (_, Some(_)) => authority.to_string(),
+    };
+    let methods = methods.split(',').map(crate::conditions::method).collect::<Result<Vec<_>, _>>();
+    let paths =
+        (!path.is_empty()).then(|| crate::conditions::path(path).map(|_| path.to_string())).transpose();
+    let request = Request {
+        methods: once_each(methods.map_err(|why| bad(&why))?),
+        paths: paths.map_err(|why| bad(&why))?.into_iter().collect(),
+        websocket: scheme.starts_with("ws").then_some(true),
+        ..Request::default()
+    };
+    let rules = from_word(hosts, verdict, (&word, at.clone()), origin)?;
+    Ok(rules.into_iter().map(|rule| Rule { request: request.clone(), ..rule }).collect())
 }
 
 /// Reads `HOST[:PORTS]`, or a group in place of the host.

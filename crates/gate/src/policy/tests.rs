@@ -1,6 +1,6 @@
 use super::*;
 use crate::{host::Target, judge::Judge};
-use airlock_protocol::policy::{Origin, Policy, Ports, Tls};
+use airlock_protocol::policy::{Bounds, Git, Origin, Policy, Ports, Rate, Request, Tls};
 use proptest::prelude::*;
 
 const WEB: [Ports; 2] = [Ports { first: 80, last: 80 }, Ports { first: 443, last: 443 }];
@@ -120,6 +120,186 @@ fn every_fault_is_found_at_its_line_and_column() {
     }
 }
 
+const PIN: &str = "sha256/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+#[test]
+fn keys_about_requests_are_read() {
+    let text = format!(
+        "bandwidth = \"5M/s\"\n[[rule]]\nallow = \"a.test\"\nmethods = [\"get\", \"HEAD\", \"GET\"]\npaths = \"/v1/**\"\n\
+         query = {{ state = \"open\" }}\nheaders = {{ Accept = \"application/*\" }}\nwebsocket = false\nrate = \"60/m\"\n\
+         bytes = \"100M\"\nbandwidth = \"1.5K/s\"\npins = [\"{PIN}\"]\n[[rule]]\nask = \"git.test\"\ngit = \"push\"\n\
+         repositories = [\"acme/*\"]\n[[rule]]\nallow = \"b.test\"\ntls = \"opened\"\nrate = \"5/10s\"\n"
+    );
+    let policy = unplaced(&read(&text).policy);
+    let pair = |name: &str, value: &str| [(name.to_string(), value.to_string())].into();
+    let first = Rule {
+        request: Request {
+            methods: vec!["GET".into(), "HEAD".into()],
+            paths: vec!["/v1/**".into()],
+            query: pair("state", "open"),
+            headers: pair("accept", "application/*"),
+            websocket: Some(false),
+            ..Request::default()
+        },
+        bounds: Bounds {
+            rate: Some(Rate { count: 60, seconds: 60 }),
+            bytes: Some(100 << 20),
+            bandwidth: Some(1536),
+        },
+        pins: vec![PIN.into()],
+        ..allow(&["a.test"], &WEB)
+    };
+    let second = Rule {
+        verdict: Verdict::Ask,
+        request: Request { git: Some(Git::Push), repositories: vec!["acme/*".into()], ..Request::default() },
+        ..allow(&["git.test"], &WEB)
+    };
+    let third = Rule {
+        tls: Tls::Opened,
+        bounds: Bounds { rate: Some(Rate { count: 5, seconds: 10 }), ..Bounds::default() },
+        ..allow(&["b.test"], &WEB)
+    };
+    assert_eq!(
+        policy,
+        Policy { rules: vec![first, second, third], bandwidth: Some(5 << 20), ..Policy::default() }
+    );
+    assert_eq!(unplaced(&read(&show(&policy)).policy), policy);
+}
+
+#[test]
+fn faults_in_keys_about_requests_are_found_at_their_place() {
+    for (keys, place, what) in [
+        ("methods = []", (3, 11), "`methods` names at least one"),
+        ("methods = [\"G T\"]", (3, 12), "cannot stand in `methods`"),
+        ("methods = 1", (3, 11), "a string or a list"),
+        ("paths = [\"/a\", \"x\"]", (3, 16), "cannot stand in `paths`"),
+        ("paths = [\"/a?b\"]", (3, 10), "cannot stand in `paths`"),
+        ("paths = [\"/a/../b\"]", (3, 10), "cannot stand in `paths`"),
+        ("paths = [\"/***\"]", (3, 10), "cannot stand in `paths`"),
+        ("query = \"x\"", (3, 9), "a table of names and patterns"),
+        ("query = { a = 1 }", (3, 15), "a pattern in quotes"),
+        ("query = { a = \"\" }", (3, 15), "cannot stand in `query`"),
+        ("headers = { \"a b\" = \"x\" }", (3, 13), "cannot stand in `headers`"),
+        ("headers = { A = \"x\", a = \"y\" }", (3, 22), "cannot stand in `headers`"),
+        ("headers = {}", (3, 11), "`headers` names at least one"),
+        ("websocket = \"no\"", (3, 13), "`websocket` is true or false"),
+        ("git = \"clone\"", (3, 7), "`git` is"),
+        ("git = \"push\"\nmethods = [\"GET\"]", (4, 1), "`git` and `methods` do not go together"),
+        ("git = \"push\"\npaths = [\"/\"]", (4, 1), "`git` and `paths` do not go together"),
+        ("git = \"push\"\nwebsocket = true", (4, 1), "`git` and `websocket` do not go together"),
+        ("git = \"fetch\"\nports = [22]", (3, 7), "judged over HTTP only"),
+        ("git = \"fetch\"\nports = \"*\"", (3, 7), "judged over HTTP only"),
+        ("git = \"fetch\"\nrepositories = [\"/a\"]", (4, 17), "cannot stand in `repositories`"),
+        ("git = \"fetch\"\nrepositories = [\"a.git\"]", (4, 17), "cannot stand in `repositories`"),
+        ("repositories = [\"a\"]", (3, 1), "means nothing without `git`"),
+        ("rate = \"0/s\"", (3, 8), "no `rate`"),
+        ("rate = \"5/y\"", (3, 8), "no `rate`"),
+        ("rate = 5", (3, 8), "`rate` is a text"),
+        ("bytes = \"x\"", (3, 9), "no `bytes`"),
+        ("bytes = \"0\"", (3, 9), "no `bytes`"),
+        ("bandwidth = \"5M\"", (3, 13), "no `bandwidth`"),
+        ("bandwidth = \"0/s\"", (3, 13), "no `bandwidth`"),
+        ("pins = [\"sha1/x\"]", (3, 9), "cannot stand in `pins`"),
+        ("tls = \"opaque\"\nmethods = [\"GET\"]", (3, 7), "do not go together"),
+        ("tls = \"opaque\"\nwebsocket = true", (3, 7), "do not go together"),
+        ("examples = [\"POST https://a.test\"]\nmethods = [\"GET\"]", (3, 13), "is not decided by this rule"),
+        ("examples = [\"!https://a.test\"]\nmethods = [\"GET\"]", (3, 13), "is decided by this rule"),
+        ("examples = [\"G T https://a.test\"]", (3, 13), "is not a destination"),
+    ] {
+        let bad = refused(&format!("[[rule]]\nallow = \"a.test\"\n{keys}"));
+        assert_eq!((bad.line, bad.column), place, "{bad}");
+        assert!(bad.what.contains(what), "{bad}");
+    }
+    for key in ["rate = \"1/s\"", "bytes = \"1\"", "bandwidth = \"1/s\"", "pins = [\"x\"]"] {
+        let bad = refused(&format!("[[rule]]\ndeny = \"a.test\"\n{key}"));
+        assert!(bad.what.contains("means nothing in a rule that denies"), "{bad}");
+    }
+    assert_eq!(refused("bandwidth = 5").column, 13);
+}
+
+#[test]
+fn examples_may_be_requests() {
+    read(
+        "[[rule]]\nallow = \"a.test\"\nmethods = [\"GET\"]\npaths = [\"/v1/*\"]\nquery = { x = \"1\" }\n\
+         examples = [\"GET https://a.test/v1/a%20b?x=1\", \"https://a.test/v1/?x=1\", \"!POST https://a.test/v1/?x=1\", \
+         \"!https://a.test/v1/?x=1&x=2\", \"!https://a.test/v2\", \"a.test:443\"]",
+    );
+}
+
+#[test]
+fn a_rule_about_requests_hides_only_rules_that_ask_no_less() {
+    let two = |first: &str, second: &str| {
+        format!("[[rule]]\nallow = \"*.a.test\"\n{first}\n[[rule]]\ndeny = \"b.a.test\"\n{second}")
+    };
+    let get = "methods = [\"GET\"]";
+    for (first, second) in [
+        ("", get),
+        (get, get),
+        ("methods = [\"GET\", \"HEAD\"]", get),
+        (get, "methods = [\"GET\"]\npaths = [\"/a\"]"),
+        ("paths = [\"/a/**\"]", "paths = [\"/a/b/*\", \"/a/\"]"),
+        ("paths = [\"/a/*\"]", "paths = [\"/a/b\"]"),
+    ] {
+        assert!(refused(&two(first, second)).what.contains("can never match"), "{first} / {second}");
+    }
+    for (first, second) in [
+        (get, ""),
+        (get, "methods = [\"GET\", \"HEAD\"]"),
+        ("paths = [\"/a\"]", get),
+        ("paths = [\"/a/*\"]", "paths = [\"/a/**\"]"),
+        ("websocket = true", get),
+        // The first looks at all values of a name, the second for any.
+        ("query = { x = \"1\" }", "query = { x = \"1\" }"),
+        ("git = \"push\"", "git = \"fetch\""),
+    ] {
+        read(&two(first, second));
+    }
+}
+
+#[test]
+fn a_flag_may_name_requests() {
+    let flag = |text: &str| rule_from_flag(Verdict::Allow, text, "--allow").map_err(|bad| bad.to_string());
+    let origin = Origin { from: "--allow".to_string(), line: 0 };
+    let request = |methods: &[&str], paths: &[&str]| Request {
+        methods: methods.iter().map(ToString::to_string).collect(),
+        paths: paths.iter().map(ToString::to_string).collect(),
+        ..Request::default()
+    };
+    let rule = |host: &str, port: u16, request: Request| {
+        Ok(vec![Rule { request, origin: origin.clone(), ..allow(&[host], &[Ports::one(port)]) }])
+    };
+    assert_eq!(flag("GET https://a.test/v1/**"), rule("a.test", 443, request(&["GET"], &["/v1/**"])));
+    assert_eq!(flag("get,HEAD http://*.a.test:8080"), rule("*.a.test", 8080, request(&["GET", "HEAD"], &[])));
+    let socket = Request { websocket: Some(true), ..request(&["GET"], &["/s"]) };
+    assert_eq!(flag("GET wss://[2001:db8::1]/s"), rule("2001:db8::1", 443, socket));
+    for bad in [
+        "GET a.test",
+        "GET ssh://a.test",
+        "G@T https://a.test",
+        "GET https://a.test/?x",
+        "GET https://*.com/",
+        "GET ",
+    ] {
+        let said = flag(bad).unwrap_err();
+        assert!(said.contains("why:") && said.contains("fix:"), "{said}");
+    }
+}
+
+#[test]
+fn an_answered_request_is_written_before_the_rule_that_asks() {
+    let text =
+        "[[rule]]\nallow = \"a.test\"\nmethods = [\"GET\"]\n\n[[rule]]\nask = \"a.test\"\nrate = \"5/s\"\n";
+    let request = Request { methods: vec!["POST".into()], paths: vec!["/a\\*".into()], ..Request::default() };
+    let new = Rule { request, ..allow(&["a.test"], &[Ports::one(443)]) };
+    let written = write_rule("airlock.toml", text, &new).unwrap();
+    let judge = Judge::compile(&read(&written).policy).unwrap();
+    let verdict = |asked: &str| judge.judge_asked(&asked.parse().unwrap()).verdict.unwrap();
+    assert_eq!(verdict("POST https://a.test/a*"), Verdict::Allow);
+    assert_eq!(verdict("POST https://a.test/ab"), Verdict::Ask);
+    assert_eq!(verdict("GET https://a.test/x"), Verdict::Allow);
+    assert_eq!(write_rule("airlock.toml", &written, &new).unwrap(), written);
+}
+
 #[test]
 fn a_rule_that_can_never_match_is_refused_and_both_lines_are_named() {
     for text in [
@@ -160,7 +340,7 @@ fn examples_are_decided_by_their_own_rule() {
         ("a.test", "no rule matches it"),
         ("api.a.test:22", "no rule matches it"),
         ("!api.a.test", ""),
-        ("api a.test", "a host name has no ' '"),
+        ("api a.test", "a method stands before a URL of http, https, ws or wss"),
     ] {
         let bad = refused(&text(example));
         assert_eq!((bad.line, bad.column, &*bad.why), (5, 13, why), "{bad}");
@@ -352,6 +532,52 @@ fn what_was_seen_makes_a_narrow_policy() {
 }
 
 #[test]
+fn what_was_seen_of_requests_makes_a_narrow_policy() {
+    let seen = |host: &str, method: &str, path: &str| Seen {
+        target: host.parse().unwrap(),
+        port: 443,
+        method: method.into(),
+        path: path.into(),
+    };
+    let requests = [
+        seen("a.test", "GET", "/v1/items/17"),
+        seen("a.test", "GET", "/v1/items/18"),
+        seen("a.test", "GET", "/v1/items/only/19"),
+        seen("a.test", "POST", "/v1/items"),
+        seen("a.test", "GET", "/glob*"),
+        seen("b.test", "GET", "*"),
+    ];
+    let text =
+        narrow_requests(&[("a.test".parse().unwrap(), 443), ("c.test".parse().unwrap(), 22)], &requests);
+    assert_eq!(
+        text,
+        "[[rule]]\nallow = \"c.test\"\nports = [22]\n\n\
+         [[rule]]\nallow = \"a.test\"\nports = [443]\nmethods = [\"GET\"]\n\
+         paths = [\"/glob\\\\*\", \"/v1/items/*\", \"/v1/items/only/19\"]\n\n\
+         [[rule]]\nallow = \"a.test\"\nports = [443]\nmethods = [\"POST\"]\npaths = [\"/v1/items\"]\n\n\
+         [[rule]]\nallow = \"b.test\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"
+    );
+    let judge = Judge::compile(&read(&text).policy).unwrap();
+    for one in requests.iter().filter(|one| one.path != "*") {
+        let asked = format!("{} https://{}{}", one.method, one.target, one.path).parse().unwrap();
+        assert_eq!(judge.judge_asked(&asked).verdict, Some(Verdict::Allow), "{one:?}");
+    }
+}
+
+#[test]
+fn an_answered_request_does_not_pass_what_is_denied_for_its_query() {
+    let text = "[[rule]]\ndeny = \"a.test\"\nquery = { x = \"1\" }\n\n[[rule]]\nask = \"a.test\"\n";
+    let request = Request { methods: vec!["GET".into()], paths: vec!["/".into()], ..Request::default() };
+    let new = Rule { request, ..allow(&["a.test"], &[Ports::one(443)]) };
+    let written = write_rule("airlock.toml", text, &new).unwrap();
+    let judge = Judge::compile(&read(&written).policy).unwrap();
+    let verdict = |asked: &str| judge.judge_asked(&asked.parse().unwrap()).verdict.unwrap();
+    assert_eq!(verdict("GET https://a.test/"), Verdict::Allow);
+    assert_eq!(verdict("GET https://a.test/?x=1"), Verdict::Deny);
+    assert_eq!(write_rule("airlock.toml", &written, &new).unwrap(), written);
+}
+
+#[test]
 fn a_rule_is_written_where_it_wins_and_the_rest_is_kept() {
     let write =
         |text: &str, rule: &Rule| write_rule("airlock.toml", text, rule).map_err(|bad| bad.to_string());
@@ -452,22 +678,69 @@ fn rules() -> impl Strategy<Value = Rule> {
         (1_u16..9).prop_map(|port| vec![Ports::one(port)])
     ];
     let verdict = prop_oneof![Just(Verdict::Allow), Just(Verdict::Deny), Just(Verdict::Ask)];
-    (verdict, prop::collection::btree_set(hosts(), 1..4), runs, any::<bool>()).prop_map(
-        |(verdict, hosts, ports, opaque)| {
+    let tls = prop_oneof![Just(Tls::Checked), Just(Tls::Opaque), Just(Tls::Opened)];
+    let hosts = prop::collection::btree_set(hosts(), 1..4);
+    (verdict, hosts, runs, tls, requests(), bounds()).prop_map(
+        |(verdict, hosts, ports, tls, request, bounds)| {
             let opens = verdict != Verdict::Deny;
+            let is_git_over_ssh = request.git.is_some() && ports.iter().any(|run| run.contains(22));
+            let request = if is_git_over_ssh { Request::default() } else { request };
+            let is_blind = tls == Tls::Opaque && !request.is_any();
             Rule {
-                tls: if opaque && opens { Tls::Opaque } else { Tls::Checked },
+                tls: if opens && !is_blind { tls } else { Tls::Checked },
                 private: if opens { vec!["10.20.0.0/16".to_string()] } else { Vec::new() },
+                bounds: if opens { bounds } else { Bounds::default() },
+                pins: if opens && !request.is_any() { vec![PIN.to_string()] } else { Vec::new() },
+                request,
                 ..Rule::new(verdict, hosts.into_iter().collect(), ports, Origin::default())
             }
         },
     )
 }
 
+fn requests() -> impl Strategy<Value = Request> {
+    let few = |words: &'static [&'static str]| prop::sample::subsequence(words, 0..3);
+    let owned = |words: Vec<&str>| words.into_iter().map(str::to_string).collect::<Vec<_>>();
+    let pairs =
+        |words: Vec<&str>| words.into_iter().map(|name| (name.to_string(), "\\*\"*".to_string())).collect();
+    let plain = (
+        few(&["GET", "POST", "PUT"]),
+        few(&["/**", "/a/*", "/a\\*b", "/ä\"/**"]),
+        few(&["x", "y z"]),
+        few(&["accept", "x-y"]),
+        any::<Option<bool>>(),
+    );
+    prop_oneof![
+        4 => Just(Request::default()),
+        4 => plain.prop_map(move |(methods, paths, query, headers, websocket)| Request {
+            methods: owned(methods),
+            paths: owned(paths),
+            query: pairs(query),
+            headers: pairs(headers),
+            websocket,
+            ..Request::default()
+        }),
+        1 => (any::<bool>(), few(&["acme/*", "**"])).prop_map(move |(push, repositories)| Request {
+            git: Some(if push { Git::Push } else { Git::Fetch }),
+            repositories: owned(repositories),
+            ..Request::default()
+        }),
+    ]
+}
+
+fn bounds() -> impl Strategy<Value = Bounds> {
+    let rate = (1_u32..100, prop_oneof![Just(1_u32), Just(60), Just(7), Just(7200)]);
+    let rate = rate.prop_map(|(count, seconds)| Rate { count, seconds });
+    let size = prop_oneof![1_u64..5000, Just(1 << 20), Just(u64::MAX)];
+    (prop::option::of(rate), prop::option::of(size.clone()), prop::option::of(size))
+        .prop_map(|(rate, bytes, bandwidth)| Bounds { rate, bytes, bandwidth })
+}
+
 fn policies() -> impl Strategy<Value = Policy> {
     let rules = prop::collection::vec(rules(), 0..8);
-    (rules, any::<bool>())
-        .prop_map(|(rules, audit_only)| union(vec![Policy { rules, audit_only, ..Policy::default() }]))
+    (rules, any::<bool>(), prop::option::of(1_u64..9000)).prop_map(|(rules, audit_only, bandwidth)| {
+        union(vec![Policy { rules, audit_only, bandwidth, ..Policy::default() }])
+    })
 }
 
 /// Text that is nearly a policy file.
@@ -483,6 +756,13 @@ fn nearly() -> impl Strategy<Value = String> {
         "private",
         "examples",
         "tls",
+        "methods",
+        "paths",
+        "query",
+        "headers",
+        "git",
+        "rate",
+        "\"/**\"",
         "=",
         "\"",
         "'",

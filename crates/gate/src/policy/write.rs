@@ -1,6 +1,10 @@
 //! Rules as the text of a file.
 
-use super::{bounds, packages, ports};
+use super::{
+    bounds,
+    learned::{self, Seen},
+    packages, ports,
+};
 use crate::{
     address::special,
     host::{HostName, Target},
@@ -53,6 +57,25 @@ pub fn show(policy: &Policy) -> String {
 
 /// A file that allows exactly what was `seen`, and is short to read.
 pub fn narrow(seen: &[(Target, u16)]) -> String {
+    narrow_requests(seen, &[])
+}
+
+/// As [`narrow`], where of some connections the requests inside were seen: those are then allowed, and no others.
+pub fn narrow_requests(seen: &[(Target, u16)], requests: &[Seen]) -> String {
+    let inside =
+        |target: &Target, port: u16| requests.iter().any(|one| one.target == *target && one.port == port);
+    let whole: Vec<_> = seen.iter().filter(|(target, port)| !inside(target, *port)).cloned().collect();
+    let mut text = narrow_connections(&whole);
+    for rule in learned::rules(requests) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&rule_text(&rule));
+    }
+    text
+}
+
+fn narrow_connections(seen: &[(Target, u16)]) -> String {
     let mut ports: BTreeMap<&Target, Vec<Ports>> = BTreeMap::new();
     let mut never = BTreeSet::new();
     for (target, port) in seen {
