@@ -109,6 +109,9 @@ class Web:
         elif path.startswith("/who"):
             peer = writer.get_extra_info("peername")[0]
             body = json.dumps({"peer": peer, "host": headers.get("host"), "sni": shown}).encode()
+        elif path.startswith("/headers"):
+            log.hit("headers", writer, path=path, headers=headers)
+            body = json.dumps(headers).encode()
         else:
             own = writer.get_extra_info("sockname")[0]
             body = f"hello from {own}\n".encode()

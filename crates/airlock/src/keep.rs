@@ -11,7 +11,7 @@ use airlock_backends::namespaces::Namespaces;
 use airlock_doors::control::server::{self, First};
 use airlock_engine::{
     keeper::{
-        Keeper, Tasks,
+        self, Keeper, Tasks,
         birth::{self, Born, Guest, Keep},
         life::{self, News},
     },
@@ -71,14 +71,11 @@ fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
             sandbox.write_state(&state)
         }
         _ => {
-            return sandbox
-                .clone()
-                .remove(lock)
-                .unwrap_or_else(|err| airlock_engine::keeper::note(&err.to_string()));
+            return sandbox.clone().remove(lock).unwrap_or_else(|err| keeper::note(&err.to_string()));
         }
     };
     if let Err(err) = done {
-        airlock_engine::keeper::note(&err.to_string());
+        keeper::note(&err.to_string());
     }
     drop(lock);
 }
@@ -94,6 +91,7 @@ fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Sta
         let what = what.to_owned();
         move |err: io::Error| Refusal { code: 125, what, why: Some(err.to_string()), fix: None }
     };
+    keeper::forbid_memory_images().map_err(refused("memory images of the keeper cannot be forbidden"))?;
     let mut first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
     let values = std::mem::take(&mut first.begin.values);
@@ -117,7 +115,7 @@ fn keep(
     let (keeper, keep, code) = lived.map_err(failed)?;
     match Rc::try_unwrap(keeper) {
         Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
-        Err(_) => airlock_engine::keeper::note("something still holds the sandbox"),
+        Err(_) => keeper::note("something still holds the sandbox"),
     }
     Ok(code)
 }

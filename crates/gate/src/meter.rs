@@ -43,7 +43,8 @@ pub(crate) struct Meters {
     accounts: HashMap<String, Rc<Account>>,
     /// By the rule's place.
     rules: HashMap<usize, Rc<Account>>,
-    sandbox: Option<Rc<Account>>,
+    /// All flows share it, also those that began under other rules.
+    sandbox: Rc<Account>,
 }
 
 impl Meter {
@@ -70,6 +71,11 @@ impl Meter {
         let bandwidths =
             self.rule.iter().chain(&self.sandbox).filter_map(|account| account.bounds.get().bandwidth);
         bandwidths.min().map_or(LARGEST, |least| (least / PARTS).clamp(SMALLEST, LARGEST))
+    }
+
+    /// As it is where nothing is denied: no budget ends a flow.
+    pub(crate) fn without_budget(self) -> Meter {
+        Meter { rule: None, ..self }
     }
 
     /// Whether the budget of bytes is spent.
@@ -119,7 +125,8 @@ impl Account {
 impl Meters {
     /// Accounts for the rules of `policy`; those of rules that stay are kept, with what was used of them.
     pub(crate) fn for_policy(policy: &Policy, before: &Meters) -> Meters {
-        let mut meters = Meters { sandbox: sandbox(policy.bandwidth, before), ..Meters::default() };
+        let mut meters = Meters { sandbox: Rc::clone(&before.sandbox), ..Meters::default() };
+        meters.sandbox.bounds.set(Bounds { bandwidth: policy.bandwidth, ..Bounds::default() });
         for (index, rule) in policy.rules.iter().enumerate().filter(|(_, rule)| !rule.bounds.is_none()) {
             let key = key(rule);
             let known = meters.accounts.get(&key).or_else(|| before.accounts.get(&key));
@@ -134,15 +141,8 @@ impl Meters {
     /// What the rule at this place allows, within what the sandbox may.
     pub(crate) fn of(&self, rule: Option<usize>) -> Meter {
         let rule = rule.and_then(|index| self.rules.get(&index)).map(Rc::clone);
-        Meter { rule, sandbox: self.sandbox.clone() }
+        Meter { rule, sandbox: Some(Rc::clone(&self.sandbox)) }
     }
-}
-
-/// All flows share one account, also those that began under other rules.
-fn sandbox(bandwidth: Option<u64>, before: &Meters) -> Option<Rc<Account>> {
-    let account = before.sandbox.clone().unwrap_or_default();
-    account.bounds.set(Bounds { bandwidth, ..Bounds::default() });
-    (bandwidth.is_some() || before.sandbox.is_some()).then_some(account)
 }
 
 fn key(rule: &Rule) -> String {

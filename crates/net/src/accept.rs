@@ -17,7 +17,7 @@ use crate::{
     relay::{End, Ends, Look, Moved, Pool, Seen},
     wall::Wall,
 };
-use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target};
+use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
 use rustix::net::sockopt;
@@ -74,10 +74,10 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
         return http::carry(&wall.carrier, near, Vec::new(), permit, ticket).await;
     }
     let (trace, begun) = (permit.trace(), Instant::now());
+    let moved = Moved::within(permit.meter());
     let private = permit.private().to_vec();
     // Boxed, so that what is needed to get there is not kept while bytes are moved.
     let reached = ticket.unless_revoked(Box::pin(reach(wall, &near, permit))).await;
-    let moved = Moved::default();
     let mut address = None;
     let status = match reached {
         Some(Ok(reached)) => {
@@ -290,6 +290,10 @@ fn ended(wall: &Wall, trace: &Trace, ends: &Ends, end: Option<End>) -> &'static 
     match end {
         Some(End::Closed) => "closed",
         Some(End::Reset) => "reset",
+        Some(End::Spent) => {
+            let _ = wall.gate.note_denial(trace, Reason::Bytes, &Spent.to_string());
+            "bytes"
+        }
         Some(End::Refused(why)) => {
             let _ = wall.gate.note_denial(trace, Reason::Sni, &why);
             "sni"

@@ -145,7 +145,7 @@ async fn carry(
         Some(admitted) => admitted,
         None => return reset(&near),
     };
-    let (trace, begun, moved) = (permit.trace(), Instant::now(), Moved::default());
+    let (trace, begun, moved) = (permit.trace(), Instant::now(), Moved::within(permit.meter()));
     // It permits this connection, which is being made.
     drop(permit);
     let status = match timeout(INSIDE, inside).await.map_err(io::Error::from).flatten() {
@@ -156,7 +156,7 @@ async fn carry(
         Ok(far) => {
             match (Ends { near, far: prompt(far) }).relay(&wall.pool, &moved, Vec::new(), None).await {
                 End::Closed => "closed",
-                End::Reset | End::Refused(_) => "reset",
+                End::Reset | End::Refused(_) | End::Spent => "reset",
             }
         }
     };

@@ -35,5 +35,7 @@ mod net_rules;
 mod net_tls;
 mod probe;
 mod run;
+mod secrets;
 mod state;
 mod terminal;
+mod trust;

@@ -122,6 +122,14 @@ impl Net {
         ["--policy".to_owned(), path.to_str().expect("a plain path").to_owned()]
     }
 
+    /// The person's own settings: the keeper trusts the servers of the virtual internet, and `more`.
+    pub(crate) fn trusting(&self, more: &str) {
+        // The state directory is made by the first command.
+        self.world.airlock(["ls"]).run().succeeded();
+        let text = format!("[network]\nextra_ca = \"{}\"\n{more}", self.internet.ca().display());
+        std::fs::write(self.world.home().join("config.toml"), text).expect("a file");
+    }
+
     /// A sandbox that waits to be told what to do.
     #[track_caller]
     pub(crate) fn waiting(&self, flags: &[&str]) -> String {

@@ -105,86 +105,66 @@ mod tests {
     use airlock_protocol::policy::{Origin, Ports, Rule};
     use std::collections::BTreeMap;
 
+    fn host_with(home: &Path) -> Host {
+        let write = |name: &str, text: &str| {
+            std::fs::create_dir_all(home.join(name).parent().unwrap()).unwrap();
+            std::fs::write(home.join(name), text).unwrap();
+        };
+        write(
+            ".npmrc",
+            "registry=https://npm.example.com/\n//npm.example.com/:_authToken=npm_0123456789\n\
+             //other.example.com/:_authToken=npm_9876543210\n",
+        );
+        write(
+            ".config/pip/pip.conf",
+            "[global]\nindex-url = https://ann:pass%20word@pip.example.com/simple\n\
+             extra-index-url = http://ann:plain-http@pip.example.com/\n",
+        );
+        write(".cargo/config.toml", "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n");
+        write(".cargo/credentials.toml", "[registries.acme]\ntoken = \"cio0123456789\"\n");
+        let variables = BTreeMap::from([("HOME".to_owned(), home.display().to_string())]);
+        Host { directory: "/srv/project".into(), variables }
+    }
+
+    fn rule(group: &str, host: &str) -> Rule {
+        let origin = Origin { from: format!("group {group}"), line: 0 };
+        Rule::new(Verdict::Allow, vec![host.into()], vec![Ports::one(443)], origin)
+    }
+
     #[test]
     fn tokens_of_allowed_registries_become_secrets_of_their_hosts() {
         let folder = tempfile::tempdir().unwrap();
-        let home = folder.path().canonicalize().unwrap();
-        std::fs::write(
-            home.join(".npmrc"),
-            "registry=https://npm.example.com/\n//npm.example.com/:_authToken=npm_0123456789\n//other.example.com/:_authToken=npm_9876543210\n",
-        )
-        .unwrap();
-        std::fs::create_dir_all(home.join(".config/pip")).unwrap();
-        std::fs::write(
-            home.join(".config/pip/pip.conf"),
-            "[global]\nindex-url = https://ann:pass%20word@pip.example.com/simple\nextra-index-url = http://ann:plain-http@pip.example.com/\n",
-        )
-        .unwrap();
-        std::fs::create_dir_all(home.join(".cargo")).unwrap();
-        std::fs::write(
-            home.join(".cargo/config.toml"),
-            "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n",
-        )
-        .unwrap();
-        std::fs::write(
-            home.join(".cargo/credentials.toml"),
-            "[registries.acme]\ntoken = \"cio0123456789\"\n",
-        )
-        .unwrap();
-        let variables = BTreeMap::from([("HOME".to_owned(), home.display().to_string())]);
-        let host = Host { directory: "/srv/project".into(), variables };
-        let rule = |group: &str, host: &str| {
-            let origin = Origin { from: format!("group {group}"), line: 0 };
-            Rule::new(Verdict::Allow, vec![host.into()], vec![Ports::one(443)], origin)
-        };
-        let rules = vec![
-            rule("npm", "npm.example.com"),
-            rule("pypi", "pip.example.com"),
-            rule("crates", "crates.example.com"),
-        ];
+        let host = host_with(&folder.path().canonicalize().unwrap());
+        let named =
+            [("npm", "npm.example.com"), ("pypi", "pip.example.com"), ("crates", "crates.example.com")];
+        let rules = named.map(|(group, host)| rule(group, host)).into();
 
         let tokens = tokens(&host, &Policy { rules, ..Policy::default() });
 
-        let told: Vec<(&str, &str, &str, String)> = tokens
+        let told: Vec<String> = tokens
             .iter()
-            .map(|token| {
-                (
-                    &*token.secret.name,
-                    &*token.secret.hosts[0],
-                    &*token.value,
-                    format!("{}: {}", token.path, (token.render)("HERE")),
-                )
+            .map(|Token { secret, value, path, render }| {
+                format!("{} {} {value} {path}: {}", secret.name, secret.hosts.join(","), render("HERE"))
             })
             .collect();
         let expected = [
-            (
-                "NPM_TOKEN_1",
-                "npm.example.com",
-                "npm_0123456789",
-                ".npmrc: //npm.example.com/:_authToken=HERE\n".to_owned(),
-            ),
-            (
-                "PYPI_TOKEN_2",
-                "pip.example.com",
-                "pass word",
-                ".netrc: machine pip.example.com login ann password HERE\n".to_owned(),
-            ),
-            (
-                "CRATES_TOKEN_3",
-                "crates.example.com",
-                "cio0123456789",
-                ".cargo/credentials.toml: [registries.acme]\ntoken = \"HERE\"\n".to_owned(),
-            ),
+            "NPM_TOKEN_1 npm.example.com npm_0123456789 .npmrc: //npm.example.com/:_authToken=HERE\n",
+            "PYPI_TOKEN_2 pip.example.com pass word .netrc: machine pip.example.com login ann password HERE\n",
+            "CRATES_TOKEN_3 crates.example.com cio0123456789 .cargo/credentials.toml: [registries.acme]\ntoken = \"HERE\"\n",
         ];
         assert_eq!(told, expected);
         for found in &tokens {
             let From::Client { group, key } = &found.secret.from else { panic!("{:?}", found.secret.from) };
-            assert_eq!(token_again(&host, group, key).as_deref(), Some(&*found.value));
+            assert_eq!(token(&host, group, key).as_deref(), Some(&*found.value));
         }
-        assert_eq!(super::tokens(&host, &Policy::default()).len(), 0);
     }
 
-    fn token_again(host: &Host, group: &str, key: &str) -> Option<String> {
-        super::token(host, group, key)
+    #[test]
+    fn no_token_is_read_for_a_group_that_is_not_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = host_with(&folder.path().canonicalize().unwrap());
+        assert_eq!(tokens(&host, &Policy::default()).len(), 0);
+        let elsewhere = Policy { rules: vec![rule("npm", "mirror.example.com")], ..Policy::default() };
+        assert_eq!(tokens(&host, &elsewhere).len(), 0);
     }
 }

@@ -71,7 +71,8 @@ fn one(asked: &Asked<'_>, name: &str) -> Result<Wanted, Failure> {
     let (typed, is_typed) = (hosts_of(asked.typed), asked.typed.iter().any(|word| word.name == name));
     let known = providers::find(name);
     let wider = |what: &str| wider(name, what);
-    let written = narrowed(&own.hosts, &project.hosts, covers).ok_or_else(|| wider("hosts"))?;
+    let written =
+        narrowed(&own.hosts, &project.hosts, |own, wish| covers(own, wish)).ok_or_else(|| wider("hosts"))?;
     let (hosts, opens) = match (typed.is_empty(), written.is_empty(), &known) {
         (false, ..) => (typed, true),
         (true, false, _) => (written, is_typed),
@@ -108,7 +109,7 @@ fn narrowed<T: Clone>(own: &[T], project: &[T], covers: impl Fn(&T, &T) -> bool)
     project.iter().all(has).then(|| project.to_vec())
 }
 
-fn covers(own: &String, wish: &String) -> bool {
+fn covers(own: &str, wish: &str) -> bool {
     let patterns = own.parse::<Pattern>().ok().zip(wish.parse::<Pattern>().ok());
     patterns.is_some_and(|(own, wish)| own.covers(&wish))
 }

@@ -41,8 +41,9 @@ fn cover_one(root: BorrowedFd<'_>, memory: &OwnedFd, name: &str, text: &str) -> 
         Err(err) => return Err(err),
     };
     let seen = rustix::fs::fstat(&place)?;
-    if FileType::from_raw_mode(seen.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is not a plain file"));
+    // It may be hidden already, by a device that gives nothing.
+    if FileType::from_raw_mode(seen.st_mode) == FileType::Directory {
+        return Err(io::ErrorKind::IsADirectory.into());
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(memory, name, flags, Mode::from_raw_mode(0o644))?;

@@ -163,8 +163,11 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
     loop {
-        let count = fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors)
-            .map_err(|err| err.to_string())?;
+        let count = match fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors) {
+            // It ended without having heard all that it was told: its last words came before.
+            Err(err) if err.kind() == io::ErrorKind::ConnectionReset => break,
+            received => received.map_err(|err| err.to_string())?,
+        };
         if count == 0 {
             break;
         }

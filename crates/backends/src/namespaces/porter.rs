@@ -4,7 +4,7 @@
 use super::{During, Failed, outer::Outer};
 use airlock_engine::Porter;
 use airlock_linux::{
-    clone::{self, Namespaces, Side},
+    clone::{self, Dumpable, Namespaces, Side},
     fd,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -19,7 +19,9 @@ pub(super) fn start(outer: &Outer) -> Result<Porter, Failed> {
     match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
         Side::Parent(child) => Ok(Porter { child, socket: ours }),
         Side::Child => {
+            // It has the keeper's memory, and needs none of it.
             if outer.enter().is_ok()
+                && clone::set_dumpable(Dumpable::No).is_ok()
                 && clone::die_with_parent().is_ok()
                 && fd::close_all_but(theirs.as_fd()).is_ok()
             {

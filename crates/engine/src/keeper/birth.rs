@@ -8,6 +8,7 @@ use crate::{
 };
 use airlock_linux::{
     cgroup::{self, Controller, Group, Layout, Version},
+    clone::{self, Dumpable},
     disk::{self, Limited},
     idmap::Extent,
 };
@@ -103,11 +104,28 @@ pub fn build(
     let disk = bounded.map(|limited| limited.mount);
     let launched =
         backend.launch(&plan, begun, Confine { streams: &streams, entries: &entries, cgroup, disk });
+    // Nobody looks into the memory that keys and secrets are in; making a sandbox needs others to.
+    let launched = match (launched, &wall.authority) {
+        (Ok(launched), Some(_)) => hidden(launched),
+        (launched, _) => launched,
+    };
     match launched {
         Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state, wall }),
         Err(refusal) => {
             let _ = group.map(Group::remove);
             Err(refusal)
+        }
+    }
+}
+
+fn hidden(launched: Launched) -> Result<Launched, Refusal> {
+    match clone::set_dumpable(Dumpable::No) {
+        Ok(()) => Ok(launched),
+        Err(err) => {
+            let _ = launched.init.kill();
+            let _ = launched.init.wait();
+            let what = "the memory of the sandbox's keeper cannot be hidden";
+            Err(plan::refusal(125, what, Some(&plan::chain(&err)), None))
         }
     }
 }

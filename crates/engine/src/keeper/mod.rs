@@ -39,6 +39,7 @@ use airlock_protocol::{
     spec::Spec,
     state::{Exit, State, Status},
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     os::fd::OwnedFd,
@@ -218,6 +219,13 @@ impl Keeper {
 
 fn gone() -> Refusal {
     plan::refusal(125, "this sandbox has just ended", None, None)
+}
+
+/// No memory image of this process, should it crash: neither in a file nor by a program of the host. Secrets are in its memory. Of
+/// the host's core pattern a limit of 0 stops only the file, a limit of 1 stops both (fs/coredump.c).
+pub fn forbid_memory_images() -> std::io::Result<()> {
+    let most = getrlimit(Resource::Core).maximum.map_or(1, |most| most.min(1));
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
 /// Writes a line to the keeper's log, if that can be written: it may lie on the disk that is full.

@@ -59,7 +59,9 @@ impl Gate {
             Crossing::Connect { target, port } => self.connection(&judge, target, *port),
             Crossing::Request(request) => self.request(&judge, request),
             Crossing::Reveal { secret, target, port } => self.secret(&judge, secret, target, *port),
-            Crossing::Publish { port, .. } => publish(self.published.contains(port)),
+            Crossing::Publish { port, .. } => {
+                Ruling { meter: self.meters.borrow().of(None), ..publish(self.published.contains(port)) }
+            }
         }
     }
 
@@ -152,6 +154,10 @@ impl Gate {
         detail: Option<String>,
     ) -> Result<Permit, Denial> {
         let kind = crossing.kind();
+        let mut ruling = ruling;
+        if self.policy.borrow().audit_only {
+            ruling.meter = ruling.meter.without_budget();
+        }
         let trace = |flow, rule| Trace {
             flow,
             target: crossing.target(),

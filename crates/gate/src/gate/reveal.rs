@@ -20,6 +20,22 @@ impl Gate {
         }
     }
 
+    /// The keeper itself is about to fetch a token with a secret, where the person who bound it said. Recorded first.
+    pub fn fetching(&self, secret: &str, target: &Target, port: u16) -> Result<(), Denial> {
+        let crossing = Crossing::Reveal { secret: secret.to_owned(), target: target.clone(), port };
+        let written = self.record(|_| Entry::Decision {
+            crossing: crossing.record(),
+            verdict: Verdict::Allow,
+            audit_only: false,
+            rule: Some(format!("token_url (secret {secret})")),
+            reason: None,
+            detail: Some("fetched by the keeper".to_owned()),
+            flow: None,
+            times: None,
+        });
+        written.and_then(|_| self.ledger.commit_now()).map_err(|err| self.unrecorded(&crossing, &err))
+    }
+
     /// A placeholder is on its way to where its secret may not go. Recorded; `--audit-only` excuses nothing here.
     pub fn alarm(&self, secret: &str, target: &Target, port: u16, detail: &str) -> Denial {
         let crossing = Crossing::Reveal { secret: secret.to_owned(), target: target.clone(), port };

@@ -1,6 +1,7 @@
 //! One direction of a flow.
 
 use super::{Look, Pool, Seen, pipe::Pipe};
+use airlock_gate::meter::Meter;
 use std::{
     cell::Cell,
     io,
@@ -10,11 +11,15 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::tcp::{ReadHalf, WriteHalf},
+    time::Sleep,
 };
 
 /// Whether bytes are copied or spliced is decided anew after so many pieces, or so many bytes.
 const PIECES: u32 = 64;
 const BYTES: usize = 1 << 20;
+
+/// Most bytes of a piece that may have to wait.
+const WAITING: usize = 16 * 1024;
 
 /// After so many bytes at a stretch the other flows have their turn.
 const TURN: usize = 4 << 20;
@@ -26,6 +31,8 @@ pub(super) enum Broken {
     Lost,
     /// It was looked at and refused.
     Refused(String),
+    /// The rule's bytes are spent.
+    Spent,
 }
 
 impl From<io::Error> for Broken {
@@ -39,6 +46,11 @@ pub(super) struct Direction<'a> {
     pool: &'a Pool,
     /// Bytes the sink has had.
     moved: &'a Cell<u64>,
+    meter: &'a Meter,
+    /// Until then `pending` waits for the meter.
+    wait: Option<Pin<Box<Sleep>>>,
+    /// Bytes of `pending` that the meter was not asked about.
+    uncounted: usize,
     /// Taken from the source, not yet given to the sink.
     pending: Vec<u8>,
     /// How much of `pending` the sink has.
@@ -59,7 +71,7 @@ pub(super) struct Direction<'a> {
 impl<'a> Direction<'a> {
     pub(super) fn new(
         pool: &'a Pool,
-        moved: &'a Cell<u64>,
+        (moved, meter): (&'a Cell<u64>, &'a Meter),
         first: Vec<u8>,
         look: Option<Look>,
     ) -> Direction<'a> {
@@ -67,6 +79,9 @@ impl<'a> Direction<'a> {
         Direction {
             pool,
             moved,
+            meter,
+            wait: None,
+            uncounted: first.len(),
             pending: first,
             given: 0,
             look,
@@ -88,6 +103,9 @@ impl<'a> Direction<'a> {
     ) -> Poll<Result<(), Broken>> {
         let mut turn = 0;
         loop {
+            let uncounted = std::mem::take(&mut self.uncounted);
+            self.count_in(uncounted)?;
+            ready!(self.poll_wait(cx));
             ready!(self.poll_flush(cx, sink))?;
             if self.ended {
                 // The sink may be gone by now; the other direction will find out.
@@ -107,6 +125,24 @@ impl<'a> Direction<'a> {
             turn += piece;
             self.decide(piece);
         }
+    }
+
+    /// Asks the meter about bytes that are about to go on; what they have to wait for is kept.
+    fn count_in(&mut self, bytes: usize) -> Result<(), Broken> {
+        if bytes == 0 || self.meter.is_unbounded() {
+            return Ok(());
+        }
+        let wait = self.meter.take(u64::try_from(bytes).unwrap_or(u64::MAX)).map_err(|_| Broken::Spent)?;
+        self.wait = (!wait.is_zero()).then(|| Box::pin(tokio::time::sleep(wait)));
+        Ok(())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.as_mut().poll(cx));
+            self.wait = None;
+        }
+        Poll::Ready(())
     }
 
     /// Gives the sink what was taken before.
@@ -142,13 +178,19 @@ impl<'a> Direction<'a> {
         sink: &mut WriteHalf<'_>,
     ) -> Poll<Result<usize, Broken>> {
         self.pool.with_buffer(|buffer| {
-            let mut buffer = ReadBuf::new(buffer);
+            let most = self.most().min(buffer.len());
+            let mut buffer = ReadBuf::new(buffer.get_mut(..most).unwrap_or_default());
             ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
             let piece = buffer.filled();
             if piece.is_empty() {
                 return Poll::Ready(self.end());
             }
+            self.count_in(piece.len())?;
             let Some(mut rest) = self.inspect(piece)? else { return Poll::Ready(Ok(piece.len())) };
+            if self.wait.is_some() {
+                self.keep(rest);
+                return Poll::Ready(Ok(piece.len()));
+            }
             while !rest.is_empty() {
                 match Pin::new(&mut *sink).poll_write(cx, rest)? {
                     Poll::Ready(written) => {
@@ -163,6 +205,14 @@ impl<'a> Direction<'a> {
             }
             Poll::Ready(Ok(piece.len()))
         })
+    }
+
+    /// Most bytes to read at once.
+    fn most(&self) -> usize {
+        match self.meter.is_unbounded() {
+            true => usize::MAX,
+            false => usize::try_from(self.meter.piece()).unwrap_or(WAITING).min(WAITING),
+        }
     }
 
     fn end(&mut self) -> Result<usize, Broken> {
@@ -198,8 +248,11 @@ impl<'a> Direction<'a> {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Whether there is a pipe to go through. Only for bytes that nobody looks at.
+    /// Whether there is a pipe to go through. Only for bytes that nobody looks at or counts.
     fn take_pipe(&mut self) -> bool {
+        if !self.meter.is_unbounded() {
+            return false;
+        }
         if self.pipe.is_none() && self.look.is_none() {
             self.pipe = self.pool.pipe();
         }

@@ -9,6 +9,9 @@
 //! Short exchanges are read and written through one buffer that all flows share, so a flow that has nothing under way
 //! holds none. A direction that moves a megabyte in long pieces goes on through a pipe of the [`Pool`] without its bytes
 //! coming to us ([`splice(2)`](https://man7.org/linux/man-pages/man2/splice.2.html)), until the pieces get short again.
+//!
+//! Where a rule or the sandbox has a bandwidth or a budget of bytes, every piece is copied and counted before it goes on; one
+//! that has to wait is all that its direction holds.
 
 mod direction;
 mod pipe;
@@ -19,6 +22,7 @@ mod tests;
 pub use pool::Pool;
 pub(crate) use pool::Weight;
 
+use airlock_gate::meter::Meter;
 use direction::{Broken, Direction};
 use std::{cell::Cell, future::poll_fn, task::Poll};
 use tokio::{io::Interest, net::TcpStream};
@@ -48,6 +52,8 @@ pub enum End {
     Reset,
     /// What the near end said was refused.
     Refused(String),
+    /// The rule's bytes are spent.
+    Spent,
 }
 
 /// Bytes that arrived at the other end.
@@ -57,6 +63,15 @@ pub struct Moved {
     pub sent: Cell<u64>,
     /// From the far end to the near end.
     pub received: Cell<u64>,
+    /// What may still move, and how fast.
+    pub meter: Meter,
+}
+
+impl Moved {
+    /// Nothing yet, and as much as `meter` lets pass.
+    pub fn within(meter: Meter) -> Moved {
+        Moved { meter, ..Moved::default() }
+    }
 }
 
 /// The two ends of a flow.
@@ -74,12 +89,13 @@ impl Ends {
     ///
     /// After any other end than [`End::Closed`] both sockets are reset when they are dropped.
     pub async fn relay(&mut self, pool: &Pool, moved: &Moved, first: Vec<u8>, look: Option<Look>) -> End {
-        let up = Direction::new(pool, &moved.sent, first, look);
-        let down = Direction::new(pool, &moved.received, Vec::new(), None);
+        let up = Direction::new(pool, (&moved.sent, &moved.meter), first, look);
+        let down = Direction::new(pool, (&moved.received, &moved.meter), Vec::new(), None);
         let end = match self.run(up, down).await {
             Ok(()) => return End::Closed,
             Err(Broken::Lost) => End::Reset,
             Err(Broken::Refused(why)) => End::Refused(why),
+            Err(Broken::Spent) => End::Spent,
         };
         self.reset();
         end

@@ -1,10 +1,12 @@
 use super::*;
+use airlock_gate::{Crossing, Gate, Setup, ledger::Ledger, policy};
 use proptest::prelude::*;
 use std::{
     io::{ErrorKind, Read, Write},
     net::Shutdown,
     rc::Rc,
     thread,
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -63,6 +65,94 @@ fn one_end_can_end_and_still_be_answered() {
         assert_eq!(said, ("question".to_owned(), "the answer".to_owned()));
         assert_eq!((end, moved.sent.get(), moved.received.get()), (End::Closed, 8, 10));
     });
+}
+
+/// What a rule with these keys lets pass.
+async fn metered(keys: &str) -> Meter {
+    let folder = tempfile::tempdir().unwrap();
+    let sandbox = airlock_protocol::SandboxId::from_random([1; 6]);
+    let rules = format!("{keys}\n");
+    let setup = Setup {
+        ledger: Ledger::open(folder.path(), sandbox.clone(), false).unwrap(),
+        sandbox,
+        name: "web".to_owned(),
+        policy: policy::parse_toml("airlock.toml", &rules).unwrap().policy,
+        ask_timeout: Duration::from_secs(1),
+        published: Vec::new(),
+        can_open: false,
+        secrets: Default::default(),
+    };
+    let gate = Gate::new(setup).unwrap();
+    let target = "a.test".parse().unwrap();
+    gate.ask(Crossing::Connect { target, port: 443 }).await.unwrap().meter()
+}
+
+/// Time is not waited for: it passes when nothing else happens.
+fn run_paused<T>(test: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+#[test]
+fn a_flow_is_as_slow_as_its_bandwidth_and_holds_no_more_than_a_piece() {
+    for keys in [
+        "[[rule]]\nallow = 'a.test'\nbandwidth = '100K/s'",
+        "bandwidth = '100K/s'\n[[rule]]\nallow = 'a.test'",
+    ] {
+        run_paused(async {
+            let (mut client, mut ends, mut server) = flow().await;
+            let (pool, moved) = (Pool::new(), Moved::within(metered(keys).await));
+            let total = 1 << 20;
+            let talk = async {
+                let bytes: Vec<u8> = (0..total).map(pattern).collect();
+                let mut got = Vec::new();
+                let send = async {
+                    client.write_all(&bytes).await.unwrap();
+                    client.shutdown().await.unwrap();
+                };
+                let receive = async {
+                    server.read_to_end(&mut got).await.unwrap();
+                    server.shutdown().await.unwrap();
+                };
+                tokio::join!(send, receive);
+                (got == bytes, client)
+            };
+            let begun = tokio::time::Instant::now();
+            let (end, (is_same, _client)) = tokio::join!(ends.relay(&pool, &moved, Vec::new(), None), talk);
+
+            assert!(is_same && end == End::Closed);
+            // A second's burst goes at once.
+            let seconds = begun.elapsed().as_secs_f64();
+            assert!((9.2..9.5).contains(&seconds), "{seconds} s");
+            assert_eq!(moved.sent.get(), total as u64);
+        });
+    }
+}
+
+#[test]
+fn a_budget_is_never_exceeded_and_its_end_is_a_reset() {
+    for (first, keys) in [(Vec::new(), "bytes = '100K'"), (vec![0; 200 << 10], "bytes = '100K'")] {
+        run(async {
+            let (client, mut ends, mut server) = flow().await;
+            let meter = metered(&format!("[[rule]]\nallow = 'a.test'\n{keys}")).await;
+            let (pool, moved) = (Pool::new(), Moved::within(meter));
+            let mut client = blocking(client);
+            let writer = thread::spawn(move || {
+                let mut sent = 0;
+                while client.write(&[0; 1000]).is_ok_and(|count| count > 0) && sent < 2000 {
+                    sent += 1;
+                }
+                client
+            });
+            assert_eq!(ends.relay(&pool, &moved, first, None).await, End::Spent);
+            drop(ends);
+            let mut got = Vec::new();
+            assert_eq!(server.read_to_end(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+            assert!(moved.sent.get() <= 100 << 10, "{}", moved.sent.get());
+            drop(writer.join());
+        });
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | `head` | placeholders in the head of a request (pure) |
 //! | `request` | one request: checked, recorded, filled |
 //! | `body` | placeholders in a body |
+//! | `chain` | one change of a body after another |
 //! | `scrub` | values in answers |
 //! | `decode` | encodings of answers |
 //! | `grpc`, `frames`, `websocket` | messages inside bodies and upgraded connections |
@@ -18,12 +19,15 @@
 //! A value leaves only in a request to a host, method, path and place that its secret is bound to, over TLS whose server was
 //! verified, and after the ledger has it. Everything else that holds a placeholder is denied, with an alarm in the ledger.
 
+mod aws;
 mod body;
+mod chain;
 mod decode;
 mod forms;
 mod frames;
 mod grpc;
 mod head;
+mod oauth;
 mod query;
 mod request;
 mod scrub;
@@ -34,7 +38,10 @@ mod tables;
 mod tests;
 mod websocket;
 
-use crate::http::filter::{Change, Changed, Filter, Local, Passing, Stop, Way};
+use crate::{
+    egress::Egress,
+    http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole},
+};
 use airlock_gate::{Gate, host::Target, secrets};
 use airlock_protocol::secret::{Place, Use};
 use http::{request as asking, response as answering};
@@ -49,13 +56,18 @@ pub(crate) struct Guard {
 /// What everything that passes shares.
 struct Shared {
     gate: Rc<Gate>,
-    tables: RefCell<Option<(u64, Rc<Tables>)>>,
+    tables: RefCell<Option<((u64, u64), Rc<Tables>)>>,
+    tokens: oauth::Tokens,
 }
 
 impl Guard {
-    /// For the secrets of this gate.
-    pub(crate) fn new(gate: Rc<Gate>) -> Guard {
-        Guard { shared: Rc::new(Shared { gate, tables: RefCell::default() }) }
+    /// For the secrets of this gate. What has to be fetched for them, this egress fetches.
+    pub(crate) fn new(gate: Rc<Gate>, egress: Rc<Egress>) -> Guard {
+        Guard::with(gate, oauth::Tokens::new(oauth::Fetcher::new(egress)))
+    }
+
+    fn with(gate: Rc<Gate>, tokens: oauth::Tokens) -> Guard {
+        Guard { shared: Rc::new(Shared { gate, tables: RefCell::default(), tokens }) }
     }
 }
 
@@ -64,11 +76,30 @@ impl Filter for Guard {
         self.shared.gate.secrets().wants(target, port)
     }
 
+    fn gathers(&self, passing: &Passing, way: Way, headers: &http::HeaderMap) -> Option<usize> {
+        match way {
+            Way::Out => aws::gathers(self.shared.gate.secrets(), passing, headers),
+            Way::In => None,
+        }
+    }
+
+    fn whole_request<'a>(
+        &'a self,
+        passing: &'a Passing,
+        head: &'a mut asking::Parts,
+        body: Whole,
+    ) -> Local<'a, Remade> {
+        Box::pin(request::whole(&self.shared, passing, head, body))
+    }
+
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut asking::Parts) -> Local<'a, Changed> {
-        Box::pin(request::request(&self.shared, passing, head))
+        Box::pin(request::request(&self.shared, passing, head, None))
     }
 
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
+        if head.status == http::StatusCode::UNAUTHORIZED {
+            self.shared.token_was_refused(&passing.target);
+        }
         let answer = match self.shared.gate.secrets().is_bound(&passing.target) {
             true => scrub::answer(&self.shared, passing, head),
             false => Ok(None),
@@ -93,22 +124,36 @@ impl Filter for Guard {
 impl Shared {
     /// What is looked for now.
     fn tables(&self) -> Result<Rc<Tables>, Stop> {
-        let generation = self.gate.secrets().generation();
+        let generation = (self.gate.secrets().generation(), self.tokens.generation());
         if let Some((of, tables)) = &*self.tables.borrow()
             && *of == generation
         {
             return Ok(tables.clone());
         }
-        let tables = Tables::new(self.gate.secrets(), |_| Vec::new());
+        let tables = Tables::new(self.gate.secrets(), |name| self.tokens.known(name));
         let tables = Rc::new(tables.map_err(|err| Stop::Failed(err.to_string()))?);
         self.tables.replace(Some((generation, tables.clone())));
         Ok(tables)
+    }
+
+    /// Tokens for this host may be old.
+    fn token_was_refused(&self, target: &Target) {
+        let fetched =
+            self.gate.secrets().iter().filter(|secret| matches!(secret.use_as(), Use::OAuth { .. }));
+        for secret in fetched.filter(|secret| secret.is_bound_to(target)) {
+            self.tokens.was_refused(secret.name());
+        }
     }
 
     /// A placeholder where its secret may not be: the alarm, and the denial.
     fn misplaced(&self, passing: &Passing, name: &str, place: Result<Place, &'static str>) -> Stop {
         let why = self.why_misplaced(passing, name, place);
         let why = why.unwrap_or_else(|| "the secret cannot be put there".to_owned());
+        self.alarm(passing, name, &why)
+    }
+
+    /// The alarm, and the denial.
+    fn alarm(&self, passing: &Passing, name: &str, why: &str) -> Stop {
         let detail = format!("{why}; in {} {}", passing.method, passing.path);
         Stop::Denied(self.gate.alarm(name, &passing.target, passing.port, &detail))
     }

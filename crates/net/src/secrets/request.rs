@@ -1,12 +1,13 @@
 //! One request on its way out: tidied, checked, recorded, filled.
 
 use super::{
-    Shared,
+    Shared, aws,
     body::{Escape, Fill, Filling, Watch},
-    decode, head,
+    chain, decode, head,
 };
-use crate::http::filter::{Changed, Passing, Stop};
+use crate::http::filter::{Change, Changed, Passing, Remade, Stop, Whole};
 use airlock_gate::{Crossing, secrets::Value};
+use airlock_protocol::secret::Use;
 use http::{HeaderValue, header, request};
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -14,17 +15,23 @@ use std::{collections::BTreeMap, rc::Rc};
 const GRPC_ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 
 /// Looks at a request, and puts secrets into its head.
-pub(super) async fn request(shared: &Rc<Shared>, passing: &Passing, head: &mut request::Parts) -> Changed {
+pub(super) async fn request(
+    shared: &Rc<Shared>,
+    passing: &Passing,
+    head: &mut request::Parts,
+    whole: Option<&[u8]>,
+) -> Changed {
     let secrets = shared.gate.secrets();
     if secrets.is_empty() {
         return Ok(None);
     }
     let tables = shared.tables()?;
+    let signed = aws::find(shared, passing, head, whole)?;
     tidy_upgrade(head)?;
     if secrets.is_bound(&passing.target) {
         tidy_encodings(head);
     }
-    let mut names: Vec<String> = Vec::new();
+    let mut names: Vec<String> = signed.iter().map(|job| job.name.clone()).collect();
     head::walk::<Stop>(&tables.outward, head, &mut |spot| {
         if shared.why_misplaced(passing, spot.name, spot.place).is_some() {
             return Err(shared.misplaced(passing, spot.name, spot.place));
@@ -39,11 +46,46 @@ pub(super) async fn request(shared: &Rc<Shared>, passing: &Passing, head: &mut r
         head::walk::<Stop>(&tables.outward, head, &mut |spot| {
             Ok(values.get(spot.name).map(|value| value.reveal().to_owned()))
         })?;
-        // Of something that is put together from parts, no part could be recognised.
-        head.headers.remove(header::RANGE);
-        head.headers.remove(header::IF_RANGE);
     }
-    Ok(Some(body(shared, passing, head)?))
+    let mut changes = vec![body(shared, passing, head)?];
+    match signed {
+        Some(job) => changes.extend(sign(job, head, &values)?),
+        None if !values.is_empty() => {
+            // Of something that is put together from parts, no part could be recognised.
+            head.headers.remove(header::RANGE);
+            head.headers.remove(header::IF_RANGE);
+        }
+        None => {}
+    }
+    Ok(Some(chain::of(changes)))
+}
+
+/// As [`request()`], with a body that was gathered.
+pub(super) async fn whole(
+    shared: &Rc<Shared>,
+    passing: &Passing,
+    head: &mut request::Parts,
+    body: Whole,
+) -> Remade {
+    let Whole::Body(body) = body else {
+        return Err(Stop::Failed(
+            "the body is too large to be signed without its hash in the head".to_owned(),
+        ));
+    };
+    let Some(mut change) = request(shared, passing, head, Some(&body)).await? else { return Ok(Some(body)) };
+    let mut out = change.piece(body)?.to_vec();
+    out.extend_from_slice(&change.end()?);
+    Ok(Some(out.into()))
+}
+
+/// Signs anew what was signed with a placeholder.
+fn sign(
+    job: aws::Job,
+    head: &mut request::Parts,
+    values: &BTreeMap<String, Rc<Value>>,
+) -> Result<Option<Box<dyn Change>>, Stop> {
+    let value = values.get(&job.name).cloned();
+    job.sign(head, &*value.ok_or_else(|| Stop::Failed("there is no key to sign with".to_owned()))?)
 }
 
 /// The values of these secrets, each after the ledger has it.
@@ -58,18 +100,18 @@ async fn reveal(
             Crossing::Reveal { secret: name.clone(), target: passing.target.clone(), port: passing.port };
         shared.gate.ask(crossing).await.map(drop).map_err(Stop::Denied)?;
         let secret = shared.gate.secrets().find(&name);
-        let value = secret.ok_or_else(|| Stop::Failed(format!("there is no secret {name}")))?.value();
+        let secret = secret.ok_or_else(|| Stop::Failed(format!("there is no secret {name}")))?;
+        let value = match secret.use_as() {
+            Use::OAuth { .. } => shared.tokens.token(shared, secret).await?,
+            Use::Plain | Use::AwsKey { .. } => secret.value(),
+        };
         values.insert(name, value);
     }
     Ok(values)
 }
 
 /// What looks at the body, or fills it.
-fn body(
-    shared: &Rc<Shared>,
-    passing: &Passing,
-    head: &mut request::Parts,
-) -> Result<Box<dyn crate::http::filter::Change>, Stop> {
+fn body(shared: &Rc<Shared>, passing: &Passing, head: &mut request::Parts) -> Result<Box<dyn Change>, Stop> {
     let filling = Filling::new(shared, &shared.tables()?, passing, Escape::of(&head.headers));
     let encoding =
         head.headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").to_owned());
@@ -77,7 +119,7 @@ fn body(
     if filling.is_only_watching() || !is_plain {
         return Ok(Box::new(Watch::new(filling, encoding.as_deref())));
     }
-    let fill: Box<dyn crate::http::filter::Change> = Box::new(Fill::new(filling));
+    let fill: Box<dyn Change> = Box::new(Fill::new(filling));
     if !fill.keeps_length() {
         head.headers.remove(header::CONTENT_LENGTH);
     }

@@ -37,6 +37,10 @@ pub(super) fn secret(name: &str, placeholder: &str, places: &[Place]) -> Secret 
 
 impl World {
     pub(super) fn new(secrets: &[Secret], values: &[(&str, &str)]) -> World {
+        World::fetching(secrets, values, oauth::Tokens::default())
+    }
+
+    pub(super) fn fetching(secrets: &[Secret], values: &[(&str, &str)], tokens: oauth::Tokens) -> World {
         let values =
             Values(values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
         let folder = tempfile::tempdir().unwrap();
@@ -59,7 +63,7 @@ impl World {
             secrets: Secrets::new(secrets, &values).unwrap(),
         });
         let gate = Rc::new(gate.unwrap());
-        World { guard: Guard::new(gate.clone()), gate, folder }
+        World { guard: Guard::with(gate.clone(), tokens), gate, folder }
     }
 
     /// With one secret, which may stand in these places.
@@ -68,7 +72,7 @@ impl World {
     }
 
     /// What the ledger has: crossings, whether they were allowed, and why not.
-    fn ledger(&self) -> Vec<(String, Option<String>)> {
+    pub(super) fn ledger(&self) -> Vec<(String, Option<String>)> {
         let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap_or_default();
         assert!(!text.contains("Real") && !text.contains("UmVhbC9WYWx1Z"), "{text}");
         let records =
@@ -84,7 +88,7 @@ impl World {
     }
 }
 
-fn passing(host: &str, method: &str, path: &str) -> Passing {
+pub(super) fn passing(host: &str, method: &str, path: &str) -> Passing {
     Passing {
         target: host.parse().unwrap(),
         port: 443,
@@ -117,7 +121,7 @@ fn denied<T>(result: Result<T, Stop>) -> String {
 }
 
 /// Everything that comes out.
-fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>, Stop> {
+pub(super) fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>, Stop> {
     let mut out = Vec::new();
     for piece in body.chunks(chunk.max(1)) {
         out.extend_from_slice(&change.piece(Bytes::copy_from_slice(piece))?);
@@ -126,7 +130,7 @@ fn through(change: &mut dyn Change, body: &[u8], chunk: usize) -> Result<Vec<u8>
     Ok(out)
 }
 
-fn block<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 

@@ -72,7 +72,7 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
     }
     if !gate.secrets().is_empty() {
         // Last on the way out and first on the way in: nothing else of ours sees a value.
-        filters.0.push(Rc::new(Guard::new(Rc::clone(&gate))));
+        filters.0.push(Rc::new(Guard::new(Rc::clone(&gate), Rc::clone(&egress))));
     }
     let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };

@@ -1,0 +1,220 @@
+//! Secrets: the program sees placeholders, the server sees values, and nobody else sees anything.
+
+use crate::net::{Net, net};
+use airlock_tests::{Airlock, World};
+use serde_json::Value;
+use std::process::Command;
+
+const VALUE: &str = "ghp_RealValueOfTheSecret0123456789abcdef";
+const OTHER: &str = "ghp_AnotherValueOfTheSecret456789abcdefg";
+
+/// `airlock run --secret … FLAGS -- sh -c SCRIPT`, with the value in the variable `TOKEN`.
+fn run(net: &Net, flags: &[&str], script: &str) -> Airlock {
+    net.world.sh(flags.iter().copied(), script).env("TOKEN", VALUE)
+}
+
+/// What the server saw of the header `authorization` at this path.
+fn seen(net: &Net, path: &str) -> Vec<String> {
+    let hits = net.internet.hits(path);
+    let headers = hits.iter().filter(|hit| hit["what"] == "headers" && hit["path"] == path);
+    headers.map(|hit| hit["headers"]["authorization"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Files of the state directory in which a text stands.
+fn on_disk(world: &World, text: &str) -> String {
+    let found = Command::new("grep").args(["-rlF", text]).arg(world.home()).output().expect("grep");
+    String::from_utf8_lossy(&found.stdout).into_owned()
+}
+
+#[test]
+fn the_server_sees_the_value_and_the_program_a_placeholder_both_ways() {
+    let Some(net) = net() else { return };
+    let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
+    net.trusting("");
+    let secret = format!("TOKEN@{name}");
+
+    let script =
+        format!("echo $TOKEN; curl -sS -m 30 -H \"Authorization: Bearer $TOKEN\" https://{name}{path}");
+    let said = run(&net, &["--secret", &secret], &script).run().succeeded();
+
+    assert_eq!(seen(&net, &path), [format!("Bearer {VALUE}")]);
+    let (placeholder, answer) = said.split_once('\n').expect("two lines");
+    assert!(placeholder.starts_with("ghp_") && placeholder.len() == VALUE.len() && placeholder != VALUE);
+    let answer: Value = serde_json::from_str(answer).expect("the server's JSON");
+    assert_eq!(answer["authorization"], format!("Bearer {placeholder}"));
+    assert!(!said.contains(VALUE));
+}
+
+#[test]
+fn a_value_is_in_no_file_no_argument_and_no_environment() {
+    let Some(net) = net() else { return };
+    net.trusting("");
+    let flags = ["run", "-d", "--secret", "TOKEN@api.web.test", "--", "sleep", "1000"];
+    let sandbox = net.world.airlock(flags).env("TOKEN", VALUE).run().succeeded().trim().to_owned();
+
+    assert_eq!(on_disk(&net.world, VALUE), "");
+    let keeper = net.world.state(&sandbox)["keeper_pid"].as_u64().expect("a keeper");
+    for file in ["environ", "cmdline"] {
+        // One that is not dumpable shows its environment to nobody but root.
+        let bytes = std::fs::read(format!("/proc/{keeper}/{file}")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&bytes).contains(VALUE), "{file}");
+    }
+    let inside =
+        net.world.exec(&sandbox, "cat /proc/*/environ /proc/*/cmdline 2>/dev/null; env").run().succeeded();
+    assert!(!inside.contains(VALUE) && inside.contains("TOKEN=ghp_"));
+    for verb in [
+        vec!["get", &sandbox],
+        vec!["get", "--json", &sandbox],
+        vec!["secret", "ls", &sandbox],
+        vec!["logs", &sandbox],
+    ] {
+        assert!(!net.world.airlock(verb).run().succeeded().contains(VALUE));
+    }
+}
+
+#[test]
+fn a_placeholder_on_its_way_elsewhere_is_denied_and_recorded() {
+    let Some(net) = net() else { return };
+    let (name, other) = (net.internet.name("web"), format!("other.{}", net.internet.name("web")));
+    let path = format!("/headers/{}", net.internet.mark());
+    net.trusting("");
+    let rules = net.policy(&format!("[[rule]]\nallow = \"{other}\"\nports = [443]\ntls = \"opened\"\n"));
+    let secret = format!("TOKEN@{name}");
+    let flags = ["run", "-d", &rules[0], &rules[1], "--secret", &secret, "--", "sleep", "1000"];
+    let sandbox = net.world.airlock(flags).env("TOKEN", VALUE).run().succeeded().trim().to_owned();
+
+    let script = format!(
+        "curl -sS -m 30 -o /dev/null -w '%{{http_code}}' -H \"Authorization: Bearer $TOKEN\" https://{other}{path}"
+    );
+    let said = net.world.exec(&sandbox, &script).run();
+
+    assert_eq!(said.stdout, "403", "{said}");
+    assert_eq!(seen(&net, &path), [""; 0]);
+    let ledger = net.ledger(&sandbox);
+    assert!(ledger.iter().any(|record| record["reason"] == "secret"), "{ledger:?}");
+    assert!(!format!("{ledger:?}").contains(VALUE));
+}
+
+#[test]
+fn a_value_is_changed_while_the_sandbox_runs_and_read_anew_at_the_next_start() {
+    let Some(net) = net() else { return };
+    let (name, mark) = (net.internet.name("web"), net.internet.mark().to_owned());
+    net.trusting("");
+    let secret = format!("TOKEN@{name}");
+    let flags = ["run", "-d", "--secret", &secret, "--", "sleep", "1000"];
+    let sandbox = net.world.airlock(flags).env("TOKEN", VALUE).run().succeeded().trim().to_owned();
+    let fetch = |number: u32| {
+        let path = format!("/headers/{mark}/{number}");
+        let script = format!("curl -sS -m 30 -H \"Authorization: Bearer $TOKEN\" https://{name}{path}");
+        net.world.exec(&sandbox, &script).run().succeeded();
+        seen(&net, &path)
+    };
+
+    assert_eq!(fetch(1), [format!("Bearer {VALUE}")]);
+    net.world.airlock(["secret", "set", &sandbox]).env("TOKEN", OTHER).run().succeeded();
+    assert_eq!(fetch(2), [format!("Bearer {OTHER}")]);
+    net.world
+        .airlock(["secret", "set", &sandbox, "TOKEN", "-"])
+        .input(format!("{VALUE}\n"))
+        .run()
+        .succeeded();
+    assert_eq!(fetch(3), [format!("Bearer {VALUE}")]);
+
+    net.world.airlock(["stop", "-t", "0", &sandbox]).run().succeeded();
+    let unset = net.world.airlock(["start", &sandbox]).run();
+    assert!(unset.code == 2 && unset.stderr.contains("TOKEN is not set"), "{unset}");
+    net.world.airlock(["start", &sandbox]).env("TOKEN", OTHER).run().succeeded();
+    assert_eq!(fetch(4), [format!("Bearer {OTHER}")]);
+    assert_eq!(on_disk(&net.world, OTHER), "");
+}
+
+#[test]
+fn values_come_from_files_and_commands_that_the_persons_own_settings_name() {
+    let Some(net) = net() else { return };
+    let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
+    let file = net.world.aside("kept").join("token");
+    std::fs::write(&file, format!("{VALUE}\n")).expect("a file");
+    net.trusting(&format!(
+        "[secrets.A]\nfrom = \"file:{0}\"\nhosts = [\"{name}\"]\n[secrets.B]\nfrom = \"command:tr a-z A-Z < {0}\"\nhosts = [\"{name}\"]\n",
+        file.display()
+    ));
+
+    let script = format!("curl -sS -m 30 -H \"Authorization: $A $B\" https://{name}{path} >/dev/null");
+    net.world.sh(["--secret", "A", "--secret", "B"], &script).run().succeeded();
+
+    assert_eq!(seen(&net, &path), [format!("{VALUE} {}", VALUE.to_uppercase())]);
+}
+
+#[test]
+fn credential_files_hold_placeholders_and_work() {
+    let Some(net) = net() else { return };
+    let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
+    net.trusting(&format!("[secrets.TOKEN]\nhosts = [\"{name}\"]\nfiles = [\"netrc\"]\nuser = \"ann\"\n"));
+
+    let script =
+        format!("stat -c '%a %U' ~/.netrc; cat ~/.netrc; curl -sS -m 30 -n https://{name}{path} >/dev/null");
+    let said = run(&net, &["--secret", "TOKEN"], &script).run().succeeded();
+
+    assert!(said.starts_with("600 root\nmachine ") && !said.contains(VALUE), "{said}");
+    let sent = seen(&net, &path);
+    assert_eq!(sent.len(), 1);
+    let decoded = Command::new("sh")
+        .args(["-c", &format!("echo {} | base64 -d", sent[0].trim_start_matches("Basic "))])
+        .output();
+    assert_eq!(String::from_utf8_lossy(&decoded.expect("base64").stdout), format!("ann:{VALUE}"));
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_with_a_fix() {
+    let world = World::new();
+    let deny = world.aside("rules").join("deny.toml");
+    std::fs::write(&deny, "[[rule]]\ndeny = \"api.example.com\"\n").expect("a file");
+    let deny = deny.to_str().expect("a plain path");
+    let opaque = world.aside("rules").join("opaque.toml");
+    std::fs::write(&opaque, "[[rule]]\nallow = \"api.example.com\"\ntls = \"opaque\"\n").expect("a file");
+    let opaque = opaque.to_str().expect("a plain path");
+    let (bound, shown) = ("TOKEN@api.example.com", format!("x={VALUE}"));
+    let cases: [(&[&str], &str); 8] = [
+        (&["--secret", "TOKEN"], "bound to no host"),
+        (&["--secret", "NOT_SET@api.example.com"], "NOT_SET is not set"),
+        (&["--secret", "SHORT@api.example.com"], "at least 8"),
+        (&["--secret", bound, "--policy", deny], "which a rule denies"),
+        (&["--secret", bound, "--policy", opaque], "unopened"),
+        (&["--secret", bound, "--network", "none"], "mean two things"),
+        (&["--secret", bound, "--env", "TOKEN"], "TOKEN holds the value"),
+        (&["--secret", bound, "--env", &shown], "x holds the value"),
+    ];
+    for (flags, words) in cases {
+        let command = world.airlock(["run"]).args(flags).args(["--", "true"]);
+        let refused = command.env("TOKEN", VALUE).env("SHORT", "abc").run();
+        assert_eq!(refused.code, 2, "{flags:?}: {refused}");
+        assert!(refused.stderr.contains(words) && refused.stderr.contains("fix:"), "{flags:?}: {refused}");
+        assert!(!refused.stderr.contains(VALUE), "{refused}");
+    }
+    let typed = world.airlock(["run", "--secret", bound, "--", "echo", VALUE]).env("TOKEN", VALUE).run();
+    assert!(typed.code == 2 && typed.stderr.contains("the command holds the value"), "{typed}");
+}
+
+#[test]
+fn a_projects_file_runs_nothing_and_only_narrows() {
+    let world = World::new();
+    world.airlock(["ls"]).run().succeeded();
+    std::fs::write(world.home().join("config.toml"), "[secrets.TOKEN]\nhosts = [\"api.example.com\"]\n")
+        .expect("a file");
+    for (text, words) in [
+        (
+            "[secrets.TOKEN]\nfrom = \"command:touch /tmp/planted\"\nhosts = [\"api.example.com\"]\n",
+            "runs no program",
+        ),
+        ("[secrets.TOKEN]\nfrom = \"file:/etc/shadow\"\nhosts = [\"api.example.com\"]\n", "reads no file"),
+        ("[secrets.TOKEN]\nhosts = [\"evil.test\"]\n", "more hosts than your own"),
+        ("secret = \"TOKEN@evil.test\"\n", "more hosts than your own"),
+        ("[secrets.TOKEN]\n", "which no rule lets through"),
+    ] {
+        world.write("airlock.toml", text);
+        let refused =
+            world.airlock(["run", "--config", "airlock.toml", "--", "true"]).env("TOKEN", VALUE).run();
+        assert_eq!(refused.code, 2, "{text}: {refused}");
+        assert!(refused.stderr.contains(words), "{text}: {refused}");
+    }
+}
