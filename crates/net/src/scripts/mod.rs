@@ -177,8 +177,8 @@ impl Filter for Scripts {
     ) -> Local<'a, Remade> {
         Box::pin(async move {
             let (shown, kept) = self.shown(passing, &head.headers, body)?;
-            self.ask_for_text(passing, head);
             let changed = self.on_request(passing, head, shown).await?;
+            self.ask_for_text(passing, head);
             Ok(changed.map(Bytes::from).or(kept))
         })
     }
@@ -199,8 +199,9 @@ impl Filter for Scripts {
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut request::Parts) -> Local<'a, Changed> {
         Box::pin(async move {
             self.note_stream(passing, Way::Out, &head.headers)?;
+            self.on_request(passing, head, None).await?;
             self.ask_for_text(passing, head);
-            self.on_request(passing, head, None).await.map(|_| None)
+            Ok(None)
         })
     }
 
