@@ -12,6 +12,8 @@ import pathlib
 import subprocess
 import sys
 
+import aws
+import certificates
 import hostile
 import log
 import naive
@@ -47,7 +49,7 @@ async def main(folder, user, link):
     await asyncio.gather(packaged.repository(folder), packaged.ssh(folder, user), packaged.database(folder), packaged.tunnels(folder))
     log.sniff(link)
     await asyncio.gather(log.serve(), names.serve(), web.Web(folder).serve(), hostile.serve(), naive.serve(folder),
-                         streams.serve(folder), origins.serve(folder, user))
+                         streams.serve(folder), aws.serve(folder), origins.serve(folder, user), certificates.serve(folder))
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

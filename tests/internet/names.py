@@ -35,6 +35,8 @@ PLACES = {
     "naive": [places.NAIVE],
     "streams": [places.STREAMS],
     "grpc": [places.GRPC],
+    "badcert": [places.BAD_CERTIFICATES],
+    "aws": [places.AWS],
     "slow": [places.WEB_V4],
     "late6": ["2600:9000:5::dead", places.WEB_V4],  # nobody is at the first
     "own": [places.HOST_V4],

@@ -17,6 +17,9 @@ PROXY = "93.184.216.88"
 NGINX, HAPROXY, APACHE, NODE, NAIVE = (f"93.184.216.{number}" for number in range(101, 106))
 # WebSockets, events, trailers, slow answers; nghttpd beside them. gRPC.
 STREAMS, GRPC = "93.184.216.106", "93.184.216.107"
+BAD_CERTIFICATES = "93.184.216.109"
+# A store that wants signatures.
+AWS = "93.184.216.108"
 
 # What no name may lead to unless a rule says so, or ever. A server listens there, so that a leak is a fact.
 PRIVATE = ["10.20.0.5", "10.99.0.5", "172.16.5.5", "192.168.5.5", "100.64.0.9", "fd00:20::5"]
@@ -24,6 +27,6 @@ NEVER = ["169.254.169.254", "fd00:ec2::254"]
 
 EVERYWHERE = [
     NAMESERVER, WEB_V4, WEB_V6, SHARED, GIT, SSH, DATABASE, HOSTILE, TUNNEL, PROXY, NGINX, HAPROXY, APACHE, NODE, NAIVE,
-    STREAMS, GRPC, *PRIVATE, *NEVER,
+    STREAMS, GRPC, BAD_CERTIFICATES, AWS, *PRIVATE, *NEVER,
 ]
 CONTROL_PORT = 8001

@@ -14,7 +14,7 @@ import registry
 SANS = ["DNS:test"] + [
     f"DNS:{name}" for zone in (
         "web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile",
-        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc",
+        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc", "aws",
     )
     for name in (f"{zone}.test", f"*.{zone}.test")
 ] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]

@@ -167,9 +167,26 @@ fn files(flags: &NetworkArgs, project: Option<&Project>, directory: &Path) -> Re
         }));
     }
     for path in &flags.policy {
-        files.push(rule_file(path, directory)?);
+        let file = rule_file(path, directory)?;
+        refuse_secrets(&file)?;
+        files.push(file);
     }
     Ok(files)
+}
+
+/// A file of rules gives no secrets: one that it described would be missed by whoever wrote it.
+fn refuse_secrets(file: &RuleFile) -> Result<(), Failure> {
+    if file.path.extension().is_none_or(|extension| extension != "toml") {
+        return Ok(());
+    }
+    let source = Source { name: &file.name, text: &file.text };
+    let top = source.parse()?;
+    let Some(value) = source.entries(&top).find(|value| ["secrets", "secret"].contains(&value.key())) else {
+        return Ok(());
+    };
+    Err(value
+        .wrong("a file of rules gives no secrets")
+        .fix("name the file with --config in place of --policy, or the secret with --secret NAME@HOST"))
 }
 
 fn rule_file(path: &Path, directory: &Path) -> Result<RuleFile, Failure> {

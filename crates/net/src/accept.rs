@@ -13,11 +13,11 @@ use crate::{
     egress::{DialError, Dialled},
     flows::{Ticket, What},
     greeting::{Expected, Watch},
-    http,
+    http::{self, proxy},
     relay::{End, Ends, Look, Moved, Pool, Seen},
     wall::Wall,
 };
-use airlock_gate::{Crossing, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
+use airlock_gate::{Crossing, Denial, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
 use rustix::net::sockopt;
@@ -67,11 +67,38 @@ pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
 
 /// One connection from beginning to end.
 pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
-    let Some((permit, mut ticket)) = admit(wall, &near).await else {
-        return reset(&near);
+    let Ok(to) = seat::original_destination(near.as_fd()) else { return reset(&near) };
+    if to.ip().to_canonical() == proxy::ADDRESS && to.port() == proxy::PORT {
+        return Box::pin(proxy::carry(wall, near)).await;
+    }
+    let admitted = tokio::select! {
+        biased;
+        // Boxed, so that what is needed to decide is not kept while bytes are moved.
+        admitted = Box::pin(admit(wall, wall.target(to.ip()), to.port())) => admitted,
+        // The program gave up while a person was asked.
+        _ = near.ready(Interest::ERROR) => return reset(&near),
     };
+    match admitted {
+        Ok((permit, ticket)) => carry_permitted(wall, near, Vec::new(), permit, ticket).await,
+        Err(_) => reset(&near),
+    }
+}
+
+/// A connection that was admitted, of which `first` was read before.
+pub(crate) async fn carry_permitted(
+    wall: &Rc<Wall>,
+    near: TcpStream,
+    first: Vec<u8>,
+    permit: Permit,
+    mut ticket: Ticket,
+) {
     if wall.carrier.opens(&permit) {
-        return http::carry(&wall.carrier, near, Vec::new(), permit, ticket).await;
+        return Box::pin(http::carry(&wall.carrier, near, first, permit, ticket)).await;
+    }
+    if !first.is_empty() {
+        // What is relayed is looked at from its first byte; a client of the proxy waits for its answer.
+        spoke_early(wall, &permit.trace());
+        return reset(&near);
     }
     let (trace, begun) = (permit.trace(), Instant::now());
     let moved = Moved::within(permit.meter());
@@ -112,6 +139,14 @@ pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
     });
 }
 
+/// What a client of the proxy said before it was answered, on a connection that is relayed.
+fn spoke_early(wall: &Wall, trace: &Trace) {
+    let status = Reason::Protocol.word();
+    let _ = wall.gate.note_denial(trace, Reason::Protocol, "it spoke before the proxy had answered");
+    let lasted = Duration::ZERO;
+    wall.gate.finish(&Finished { trace, address: None, sent: 0, received: 0, lasted, status, code: None });
+}
+
 /// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
 pub(crate) fn keep_alive(far: &TcpStream) {
     // Where the kernel refuses, the flow lives as long as the program wants.
@@ -121,26 +156,34 @@ pub(crate) fn keep_alive(far: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(far, true);
 }
 
-/// Asks whether the connection may be; a place among the flows if so.
-async fn admit(wall: &Wall, near: &TcpStream) -> Option<(Permit, Ticket)> {
-    let to = seat::original_destination(near.as_fd()).ok()?;
-    let target = wall.target(to.ip());
-    let crossing = Crossing::Connect { target: target.clone(), port: to.port() };
+/// Asks whether a connection may be; a place among the flows if so.
+async fn admit(wall: &Wall, target: Target, port: u16) -> Result<(Permit, Ticket), Denial> {
+    let crossing = Crossing::Connect { target: target.clone(), port };
     let ticket = wall.enter(&crossing)?;
     let judge = wall.gate.judge();
-    let asked = judge.connect(&target, to.port()).verdict == Some(Verdict::Ask);
-    let permit = tokio::select! {
-        biased;
-        decided = wall.gate.ask(crossing) => decided.ok()?,
-        // The program gave up while a person was asked.
-        _ = near.ready(Interest::ERROR) => return None,
-    };
-    ticket.decided(What::Out { target, port: to.port(), asked });
+    let asked = judge.connect(&target, port).verdict == Some(Verdict::Ask);
+    let permit = wall.gate.ask(crossing).await?;
+    ticket.decided(What::Out { target, port, asked });
     if !Rc::ptr_eq(&judge, &wall.gate.judge()) {
         // The rules changed while it was decided, and the flow was not among those judged anew.
         wall.judge_anew();
     }
-    Some((permit, ticket))
+    Ok((permit, ticket))
+}
+
+/// As a connection to a name that the program has looked up: names under a wildcard have the same bound.
+pub(crate) async fn admit_named(wall: &Wall, target: Target, port: u16) -> Result<(Permit, Ticket), Denial> {
+    if let Target::Name(name) = &target
+        && wall.gate.judge().connect(&target, port).verdict.is_some_and(|verdict| verdict != Verdict::Deny)
+    {
+        let wildcard = wall.gate.judge().wildcard_of(name);
+        let given = wall.names.borrow_mut().give(name, wildcard);
+        if let Err(full) = given {
+            let crossing = Crossing::Connect { target: target.clone(), port };
+            return Err(wall.turn_away(&crossing, Reason::Budget, &full.to_string()));
+        }
+    }
+    admit(wall, target, port).await
 }
 
 struct Reached {
@@ -167,6 +210,7 @@ async fn reach(wall: &Rc<Wall>, near: &TcpStream, permit: Permit) -> Result<Reac
             look = Some(watch.into_look());
         }
     }
+    wall.carrier.may_connect(permit.target(), permit.port()).await.map_err(|_| "denied")?;
     let dialled = tokio::select! {
         biased;
         dialled = wall.egress.dial(permit) => dialled,
@@ -313,12 +357,22 @@ fn reset(near: &TcpStream) {
 
 impl Wall {
     /// A place among the flows, if there is one.
-    pub(crate) fn enter(&self, crossing: &Crossing) -> Option<Ticket> {
-        let ticket = self.flows.enter();
-        if ticket.is_none() {
-            self.gate.turn_away(crossing, &format!("{} connections are open already", self.flows.count()));
+    pub(crate) fn enter(&self, crossing: &Crossing) -> Result<Ticket, Denial> {
+        self.flows.enter().ok_or_else(|| {
+            let why = format!("{} connections are open already", self.flows.count());
+            self.turn_away(crossing, Reason::Crowded, &why)
+        })
+    }
+
+    fn turn_away(&self, crossing: &Crossing, reason: Reason, why: &str) -> Denial {
+        self.gate.turn_away(crossing, why);
+        Denial {
+            reason,
+            what: "this connection".to_owned(),
+            rule: None,
+            detail: Some(why.to_owned()),
+            hint: String::new(),
         }
-        ticket
     }
 
     /// A flow goes to an address that only a rule's `private` allows. The rules may have changed while it was dialled, and

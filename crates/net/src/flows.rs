@@ -97,6 +97,9 @@ impl Flows {
     /// Ends those that `judge` no longer allows.
     pub fn judge_anew(&self, judge: &Judge) {
         self.live.borrow_mut().extract_if(|_, live| !still_allowed(judge, live)).for_each(|(_, live)| {
+            if let Some(requests) = &live.requests {
+                requests.revoke();
+            }
             // One that has just ended by itself needs no telling.
             let _ = live.stop.send(());
         });
@@ -153,6 +156,11 @@ impl Ticket {
     /// For whoever learns more about the flow later.
     pub(crate) fn handle(&self) -> Handle {
         Handle { flows: Rc::clone(&self.flows), id: self.id }
+    }
+
+    /// Whether the flow was ended.
+    pub(crate) fn is_revoked(&mut self) -> bool {
+        !matches!(self.stop.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 
     /// Does `work` unless the flow is ended before; one that has been ended does nothing more.

@@ -173,7 +173,7 @@ async fn carry(
 
 async fn admit(wall: &Wall, from: SocketAddr, port: u16) -> Option<(Permit, Ticket)> {
     let crossing = Crossing::Publish { from, port };
-    let ticket = wall.enter(&crossing)?;
+    let ticket = wall.enter(&crossing).ok()?;
     let permit = wall.gate.ask(crossing).await.ok()?;
     ticket.decided(What::In);
     Some((permit, ticket))

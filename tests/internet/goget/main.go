@@ -1,4 +1,5 @@
-// Goget fetches URLs with Go's own resolver and TLS: `goget ca.pem URL…`.
+// Goget fetches URLs with Go's own resolver and TLS: `goget ca.pem URL…`;
+// with `-` in place of the file it trusts what the system trusts.
 package main
 
 import (
@@ -12,12 +13,15 @@ import (
 )
 
 func main() {
-	pem, err := os.ReadFile(os.Args[1])
-	if err != nil {
-		panic(err)
+	var roots *x509.CertPool
+	if os.Args[1] != "-" {
+		pem, err := os.ReadFile(os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM(pem)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
 	for _, url := range os.Args[2:] {

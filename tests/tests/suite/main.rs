@@ -10,6 +10,9 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_http;
+mod attacks_http_answers;
+mod attacks_http_limits;
 mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;
@@ -33,6 +36,7 @@ mod net_publish;
 mod net_relay;
 mod net_rules;
 mod net_tls;
+mod opened;
 mod packages;
 mod probe;
 mod run;

@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 26] = [
+const PACKAGES: [Package; 30] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -53,10 +53,22 @@ const PACKAGES: [Package; 26] = [
     Package { name: "nghttp2-server", program: "nghttpd", reason: "a server of HTTP/2" },
     Package { name: "python3-h2", program: H2, reason: "a server of HTTP/2 that checks nothing" },
     Package { name: "python3-grpcio", program: GRPC, reason: "a server of gRPC" },
+    Package { name: "python3-httpx", program: HTTPX, reason: "a client of HTTP/2" },
+    Package { name: "python3-aiohttp", program: AIOHTTP, reason: "a client of HTTP" },
+    Package { name: "python3-websockets", program: WEBSOCKETS, reason: "a client of WebSockets" },
+    Package {
+        name: "python3-boto3",
+        program: BOTO3,
+        reason: "a client that signs its requests, and who checks them",
+    },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
 /// Packages of Python without a program.
+const HTTPX: &str = "/usr/lib/python3/dist-packages/httpx";
+const AIOHTTP: &str = "/usr/lib/python3/dist-packages/aiohttp";
+const WEBSOCKETS: &str = "/usr/lib/python3/dist-packages/websockets";
+const BOTO3: &str = "/usr/lib/python3/dist-packages/boto3";
 const REQUESTS: &str = "/usr/lib/python3/dist-packages/requests";
 const H2: &str = "/usr/lib/python3/dist-packages/h2";
 const GRPC: &str = "/usr/lib/python3/dist-packages/grpc";

@@ -69,7 +69,14 @@ fn own(own: &Own, path: &str) -> Vec<Setting> {
         let from = if value == usual { "default".to_owned() } else { path.to_owned() };
         Setting { key: key.to_owned(), value, from }
     };
-    pairs.map(setting).collect()
+    let secrets = own.secrets.iter().map(|secret| Setting {
+        key: format!("secrets.{}", secret.name),
+        value: json!(
+            secret.from.as_ref().map_or_else(|| format!("env:{}", secret.name), ToString::to_string)
+        ),
+        from: path.to_owned(),
+    });
+    pairs.map(setting).chain(secrets).collect()
 }
 
 /// The keys of the project's file as they stand there; that it may not count is a row too.

@@ -29,7 +29,7 @@ use crate::{
     plan::{self, Plan},
     store::{Gone, Sandbox},
 };
-use airlock_gate::Gate;
+use airlock_gate::{Gate, secrets::Bound};
 use airlock_images::host::View;
 use airlock_linux::cgroup::Group;
 use airlock_net::wall::Wall;
@@ -106,6 +106,7 @@ impl Keeper {
         if self.state.borrow().status == Status::Paused {
             return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
         }
+        self.refuse_values(&exec)?;
         let mut env = self.plan.env.clone();
         for (name, value) in &exec.env {
             env.retain(|entry| entry.split_once('=').is_none_or(|(old, _)| old != name));
@@ -124,6 +125,21 @@ impl Keeper {
         let program = self.start(wanted, passed, tasks).await?;
         self.gate.tell(airlock_protocol::event::Event::Exec { command });
         Ok(program)
+    }
+
+    /// A secret's value never enters, whoever brings it.
+    fn refuse_values(&self, exec: &Exec) -> Result<(), Refusal> {
+        let texts = exec.env.values().chain(&exec.command);
+        for text in texts {
+            let holds = |secret: &&Bound| text.contains(secret.value().reveal());
+            if let Some(secret) = self.gate.secrets().iter().find(holds) {
+                let what =
+                    format!("the command or its environment holds the value of the secret {}", secret.name());
+                let fix = format!("the variable {} inside holds what stands for it", secret.name());
+                return Err(plan::refusal(2, &what, Some("the program inside would see it"), Some(&fix)));
+            }
+        }
+        Ok(())
     }
 
     /// Sends a signal to a program.

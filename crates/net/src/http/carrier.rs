@@ -133,7 +133,7 @@ impl Carrier {
     }
 
     /// Whether the filters let a connection be dialled.
-    pub(super) async fn may_connect(&self, target: &Target, port: u16) -> Result<(), Failure> {
+    pub(crate) async fn may_connect(&self, target: &Target, port: u16) -> Result<(), Failure> {
         for filter in &self.filters {
             match filter.connect(target, port).await {
                 Ok(()) => {}

@@ -17,7 +17,10 @@ use airlock_gate::{
     request::{GitCall, Request as Judged},
 };
 use airlock_protocol::policy::Verdict;
-use http::{Method, Request, Response, StatusCode, Version, header, request, response};
+use http::{
+    Method, Request, Response, StatusCode, Uri, Version, header, request, response, uri::PathAndQuery,
+};
+use http_body::Body as _;
 use http_body_util::Full;
 use hyper::{
     body::{Bytes, Incoming},
@@ -64,7 +67,7 @@ pub(super) async fn exchange(
         Ok(ready) => ready,
         Err(stop) => return stopped(&flight, stop, &permitted.head),
     };
-    match send(origin, &flight, ready, permitted.checked.sent.clone()).await {
+    match send(origin, &flight, ready).await {
         Ok(answered) => receive(session, origin, permitted, answered, near).await,
         Err(Unsent::Failure(Failure::Denied(denial))) => {
             flight.stop(Why::Filter(Stop::Denied(denial.clone())));
@@ -87,7 +90,8 @@ async fn permit(
 ) -> Result<(Permitted, Incoming), Response<Full<Bytes>>> {
     let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
     let (head, body) = request.into_parts();
-    let checked = check(&head, origin).map_err(|bad| {
+    let framed = framing::check_body(&head, body.is_end_stream());
+    let checked = framed.and_then(|()| check(&head, origin)).map_err(|bad| {
         let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
         answer::bad(&bad)
     })?;
@@ -153,8 +157,9 @@ async fn filter_request(
     permitted: &mut Permitted,
     mut body: Passed,
 ) -> Result<Ready, Stop> {
-    let Permitted { head, passing, flight, .. } = permitted;
+    let Permitted { head, checked, passing, flight, .. } = permitted;
     let mut sent = head.clone();
+    sent.uri = written(&sent.uri, &checked.sent)?;
     if let Some(passing) = passing {
         for filter in &session.carrier.filters {
             match filter.gathers(passing, Way::Out, &sent.headers) {
@@ -174,7 +179,17 @@ async fn filter_request(
     if !body.keeps_length() {
         sent.headers.remove(header::CONTENT_LENGTH);
     }
+    if sent.uri.path() != checked.sent.path() || sent.method != head.method {
+        return Err(Stop::Failed("the request that was judged became another".to_owned()));
+    }
     Ok(Ready { head: sent, body })
+}
+
+/// The target of a request as it was judged, and as it is sent.
+fn written(uri: &Uri, judged: &PathAndQuery) -> Result<Uri, Stop> {
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(judged.clone());
+    Uri::from_parts(parts).map_err(|_| Stop::Failed("the target cannot be written anew".to_owned()))
 }
 
 /// What goes on after a body was gathered.
@@ -214,20 +229,16 @@ struct Answered {
 }
 
 /// Sends a request, once more on a new connection if the server had closed the old one before it took anything.
-async fn send(
-    origin: &Rc<Origin>,
-    flight: &Rc<Flight>,
-    ready: Ready,
-    sent: http::uri::PathAndQuery,
-) -> Result<Answered, Unsent> {
+async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<Answered, Unsent> {
     let Ready { head, body } = ready;
     let mut unsent = Some((head, Body::Passed(Box::new(body))));
     loop {
         let Some((mut head, body)) = unsent.take() else { return Err(Unsent::Closed) };
         let far = origin.take().await.map_err(Unsent::Failure)?;
+        far.check(&origin.connection.target, &flight.pins).map_err(Unsent::Failure)?;
         let version = if matches!(far, Far::Http2(..)) { Version::HTTP_2 } else { Version::HTTP_11 };
         let before = head.clone();
-        heads::outgoing(&mut head, &origin.place, sent.clone(), version);
+        heads::outgoing(&mut head, &origin.place, version);
         let request = Request::from_parts(head, body);
         let (answered, begun, is_used) = match far {
             Far::Http1(mut kept) => {

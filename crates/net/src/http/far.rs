@@ -9,7 +9,7 @@ use crate::{
     egress::{DialError, Dialled},
     tls::{Stream, Untrusted, Wire},
 };
-use airlock_gate::{Crossing, Denial, Permit, Reason};
+use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use std::{cell::RefCell, rc::Rc};
@@ -57,7 +57,7 @@ pub(super) struct Kept {
 
 /// Why no server takes a request.
 #[derive(Debug, Clone)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It is not allowed, or no longer.
     Denied(Denial),
     /// It cannot be reached, or not in private.
@@ -77,6 +77,28 @@ impl Failure {
     }
 }
 
+impl Far {
+    fn flow(&self) -> &Flow {
+        match self {
+            Far::Http1(kept) => &kept.flow,
+            Far::Http2(_, flow) => flow,
+        }
+    }
+
+    /// Whether the rule that permitted a request takes this server, which the connection's permit need not tell: others of its
+    /// requests may be for rules without pins.
+    pub(super) fn check(&self, target: &Target, pins: &[String]) -> Result<(), Failure> {
+        if self.flow().meets(pins) {
+            return Ok(());
+        }
+        let why = format!("the key of {target} is none that the rule's pins name");
+        match self.flow().note_denial(Reason::Certificate, &why) {
+            Ok(()) => Ok(()),
+            Err(denial) => Err(Failure::Denied(denial)),
+        }
+    }
+}
+
 impl Origin {
     /// Where `connection` leads. `permit` is for the first dial; others ask for their own.
     pub(super) fn new(
@@ -84,17 +106,17 @@ impl Origin {
         connection: Connection,
         offers: Vec<&'static [u8]>,
         permit: Option<Permit>,
-    ) -> Option<Origin> {
-        Some(Origin {
+    ) -> Origin {
+        Origin {
             session: Rc::clone(session),
-            place: Place::new(&connection.target, connection.port, connection.is_tls)?,
+            place: Place::new(&connection.target, connection.port, connection.is_tls),
             connection,
             offers,
             permit: RefCell::new(permit),
             idle: RefCell::default(),
             shared: RefCell::default(),
             failure: RefCell::default(),
-        })
+        }
     }
 
     /// Dials now, before there is a request; whether the server speaks HTTP/2.
@@ -197,7 +219,10 @@ impl Origin {
         let Connection { target, port, .. } = &self.connection;
         let trust = &self.session.carrier.egress.trust;
         let tls = match trust.connect(target, pins, &self.offers, wire).await {
-            Ok(tls) => tls,
+            Ok((tls, key)) => {
+                flow.has_key(key);
+                tls
+            }
             Err(Untrusted::Certificate(why)) => {
                 flow.end("certificate");
                 let why = format!("the certificate of {target}:{port} is not to be trusted: {why}");

@@ -20,6 +20,8 @@ pub(crate) struct Flight {
     request: Request,
     was_asked: bool,
     pub(super) meter: Meter,
+    /// Keys of which the server must have one; any where empty.
+    pub(super) pins: Vec<String>,
     sent: Cell<u64>,
     received: Cell<u64>,
     code: Cell<Option<u16>>,
@@ -70,6 +72,7 @@ impl Flight {
             request,
             was_asked,
             meter: permit.meter(),
+            pins: permit.pins().to_vec(),
             sent: Cell::new(0),
             received: Cell::new(0),
             code: Cell::new(None),
@@ -199,6 +202,12 @@ impl Requests {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.0.borrow().iter().filter(|flight| flight.strong_count() > 0).count()
+    }
+
+    /// Stops all of them.
+    pub(crate) fn revoke(&self) {
+        let all: Vec<_> = self.0.borrow().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|flight| flight.stop(Why::Revoked));
     }
 
     /// Stops those that `judge` no longer allows.

@@ -18,6 +18,8 @@ pub(super) struct Flow {
     begun: Instant,
     address: Cell<Option<SocketAddr>>,
     counts: RefCell<Option<Arc<Counts>>>,
+    /// The server's key, as a pin.
+    key: RefCell<Option<String>>,
     status: Cell<&'static str>,
 }
 
@@ -30,6 +32,7 @@ impl Flow {
             begun: Instant::now(),
             address: Cell::new(None),
             counts: RefCell::new(None),
+            key: RefCell::new(None),
             status: Cell::new("closed"),
         }
     }
@@ -43,6 +46,16 @@ impl Flow {
     /// The server's address.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address.get()
+    }
+
+    /// The server has shown this key.
+    pub(super) fn has_key(&self, key: Option<String>) {
+        self.key.replace(key);
+    }
+
+    /// Whether the server's key is one of these; any is right where there are none.
+    pub(super) fn meets(&self, pins: &[String]) -> bool {
+        pins.is_empty() || self.key.borrow().as_ref().is_some_and(|key| pins.contains(key))
     }
 
     /// How it will be said to have ended.

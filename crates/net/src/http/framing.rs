@@ -47,6 +47,16 @@ pub(crate) fn check(head: &request::Parts) -> Result<(), Bad> {
     }
 }
 
+/// Whether a body may follow, of which only HTTP/2 tells whether there is one. A server behind one that turns HTTP/2 into
+/// HTTP/1 may take the body of a `GET` for the next request, and cannot be told to close (see [`is_last`]).
+pub(crate) fn check_body(head: &request::Parts, is_empty: bool) -> Result<(), Bad> {
+    let is_bare = matches!(head.method, Method::GET | Method::HEAD) && head.version == Version::HTTP_2;
+    match is_bare && !is_empty {
+        true => Err(bad("a GET or HEAD with a body inside HTTP/2")),
+        false => Ok(()),
+    }
+}
+
 /// Removes what is about the connection that a message came over. A WebSocket's `Upgrade` is about it too: who passes one
 /// on writes it anew.
 pub(crate) fn strip(headers: &mut HeaderMap) {
@@ -77,11 +87,18 @@ pub(crate) fn may_switch(head: &request::Parts) -> bool {
 }
 
 /// Whether a server could take the body for the next request, because requests like this one usually have none. Nothing
-/// may follow such a request on its connection: it says `Connection: close`.
+/// may follow such a request on its connection: it says `Connection: close`. In HTTP/2 a head does not tell whether a body
+/// follows, so it is assumed.
 pub(crate) fn is_last(head: &request::Parts) -> bool {
     let is_bare = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-    let has_length = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    is_bare && (has_length || head.headers.contains_key(TRANSFER_ENCODING))
+    // What is sent on for a GET or HEAD without a length has no body.
+    let may_have_chunks =
+        matches!(head.method, Method::OPTIONS | Method::DELETE) && head.version == Version::HTTP_2;
+    let has_body = match head.headers.get(CONTENT_LENGTH) {
+        Some(length) => length != "0",
+        None => head.headers.contains_key(TRANSFER_ENCODING) || may_have_chunks,
+    };
+    is_bare && has_body
 }
 
 /// Whether a header (name in lower case) says where a message ends or where it goes. No trailer may be one.
@@ -303,6 +320,17 @@ mod tests {
         assert!(is_last(&head("HEAD", Version::HTTP_11, &[("transfer-encoding", "chunked")])));
         assert!(!is_last(&head("GET", Version::HTTP_11, &[("content-length", "0")])));
         assert!(!is_last(&head("POST", Version::HTTP_11, &[("content-length", "7")])));
+        assert!(is_last(&head("DELETE", Version::HTTP_2, &[])));
+        assert!(!is_last(&head("GET", Version::HTTP_2, &[])));
+    }
+
+    #[test]
+    fn a_get_inside_http2_has_no_body() {
+        assert!(check_body(&head("GET", Version::HTTP_2, &[]), false).is_err());
+        assert!(check_body(&head("HEAD", Version::HTTP_2, &[("content-length", "7")]), false).is_err());
+        assert!(check_body(&head("GET", Version::HTTP_2, &[]), true).is_ok());
+        assert!(check_body(&head("POST", Version::HTTP_2, &[]), false).is_ok());
+        assert!(check_body(&head("GET", Version::HTTP_11, &[]), false).is_ok());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderValue, Uri, Version,
     header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE},
     request, response,
-    uri::{Authority, PathAndQuery, Scheme},
+    uri::{Authority, Scheme},
 };
 use std::net::IpAddr;
 
@@ -21,23 +21,24 @@ pub(super) struct Place {
 
 impl Place {
     /// The usual port is left out.
-    pub(super) fn new(target: &Target, port: u16, is_tls: bool) -> Option<Place> {
+    pub(super) fn new(target: &Target, port: u16, is_tls: bool) -> Place {
         let name = match target {
             Target::Address(IpAddr::V6(address)) => format!("[{address}]"),
             other => other.to_string(),
         };
         let usual = if is_tls { 443 } else { 80 };
         let text = if port == usual { name } else { format!("{name}:{port}") };
-        Some(Place {
-            host: HeaderValue::from_str(&text).ok()?,
-            authority: text.parse().ok()?,
+        // Names and addresses are checked long before, and can be written; an empty host reaches nobody.
+        Place {
+            host: HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")),
+            authority: text.parse().unwrap_or(Authority::from_static("invalid")),
             scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP },
-        })
+        }
     }
 }
 
-/// Makes a head ready for the server, which speaks `version`. `sent` is the path and query that were judged.
-pub(super) fn outgoing(head: &mut request::Parts, place: &Place, sent: PathAndQuery, version: Version) {
+/// Makes a head ready for the server, which speaks `version`.
+pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Version) {
     let is_websocket = framing::is_websocket(head);
     let is_last = framing::is_last(head);
     framing::strip(&mut head.headers);
@@ -45,7 +46,7 @@ pub(super) fn outgoing(head: &mut request::Parts, place: &Place, sent: PathAndQu
     head.headers.remove(EXPECT);
     head.headers.remove(HOST);
     let mut uri = http::uri::Parts::default();
-    uri.path_and_query = Some(sent);
+    uri.path_and_query = head.uri.path_and_query().cloned();
     if version == Version::HTTP_2 {
         uri.scheme = Some(place.scheme.clone());
         uri.authority = Some(place.authority.clone());

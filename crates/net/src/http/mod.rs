@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `open` | one connection: both handshakes, then its requests |
+//! | `proxy` | the sandbox's own proxy |
 //! | `near`, `far` | the program's side, the server's side |
 //! | `exchange` | one request: checked, judged, filtered, sent, answered |
 //! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
@@ -26,6 +27,7 @@ pub(crate) mod framing;
 mod heads;
 mod near;
 mod open;
+pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod strict;
 pub(crate) mod target;

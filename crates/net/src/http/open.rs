@@ -113,9 +113,7 @@ async fn hear(begun: &mut Begun, weight: &mut Weight) -> Result<Option<Heard>, S
 
 async fn open_plain(session: &Rc<Session>, wire: Wire, permit: Permit) {
     let connection = Connection { target: permit.target().clone(), port: permit.port(), is_tls: false };
-    let Some(origin) = Origin::new(session, connection, Vec::new(), Some(permit)) else {
-        return session.unopened("failed");
-    };
+    let origin = Origin::new(session, connection, Vec::new(), Some(permit));
     session.near.resets(false);
     near::serve(session, &Rc::new(origin), Stream::Plain(wire)).await;
 }
@@ -136,9 +134,7 @@ async fn open_tls(session: &Rc<Session>, wire: Wire, hello: &Hello, permit: Perm
             .refuse(Reason::Certificate, "the sandbox was started without an authority that it trusts");
     };
     let connection = Connection { target: target.clone(), port: permit.port(), is_tls: true };
-    let Some(origin) = Origin::new(session, connection, offers.clone(), Some(permit)) else {
-        return session.unopened("failed");
-    };
+    let origin = Origin::new(session, connection, offers, Some(permit));
     let is_http2 = match origin.prepare().await {
         Ok(is_http2) => is_http2 && hello.alpn.iter().any(|offer| offer == HTTP2),
         Err(failure @ Failure::Failed { reason: "certificate" | "tls", .. }) => {

@@ -47,7 +47,8 @@ impl Registries {
             false => Stream::Plain(wire),
             true => {
                 let offers: [&[u8]; 1] = [b"http/1.1"];
-                let tls = self.egress.trust.connect(&ask.place.target, &pins, &offers, wire).await.ok()?;
+                let (tls, _) =
+                    self.egress.trust.connect(&ask.place.target, &pins, &offers, wire).await.ok()?;
                 Stream::Far(Box::new(tls))
             }
         };

@@ -12,6 +12,7 @@ mod serve;
 pub use serve::serve;
 
 use crate::dns::{Answer, Query, Subject, Transport, Unanswered};
+use crate::http::proxy;
 use crate::names::Names;
 use airlock_gate::host::HostName;
 use airlock_gate::judge::Judge;
@@ -105,6 +106,9 @@ impl Resolver {
     fn known(&self, name: &str) -> Option<Answer> {
         if name == "localhost" || name.ends_with(".localhost") {
             return Some(Answer::Host { v4: Some(Ipv4Addr::LOCALHOST), v6: Some(Ipv6Addr::LOCALHOST) });
+        }
+        if name == proxy::NAME {
+            return Some(Answer::Host { v4: Some(proxy::ADDRESS), v6: None });
         }
         let Itself { hostname, v4, v6 } = &self.itself;
         (name == hostname).then_some(Answer::Host { v4: Some(*v4), v6: *v6 })

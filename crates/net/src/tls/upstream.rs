@@ -53,14 +53,14 @@ impl Upstream {
         Upstream { extra: None, connector: OnceCell::new_with(Some(connector(roots))) }
     }
 
-    /// Finishes the handshake as a client of `target`, offering these protocols.
+    /// Finishes the handshake as a client of `target`, offering these protocols; and the server's key, as a pin.
     pub(crate) async fn connect(
         &self,
         target: &Target,
         pins: &[String],
         offers: &[&[u8]],
         wire: Wire,
-    ) -> Result<TlsStream<Wire>, Untrusted> {
+    ) -> Result<(TlsStream<Wire>, Option<String>), Untrusted> {
         let connector = self.connector.get_or_try_init(|| self.load()).await?;
         let name = match target {
             Target::Name(name) => ServerName::try_from(name.as_str().to_owned())
@@ -73,8 +73,8 @@ impl Upstream {
         let (_, session) = stream.get_ref();
         let leaf = session.peer_certificates().and_then(<[CertificateDer<'_>]>::first);
         match leaf.and_then(pin) {
-            _ if pins.is_empty() => Ok(stream),
-            Some(found) if pins.contains(&found) => Ok(stream),
+            found if pins.is_empty() => Ok((stream, found)),
+            Some(found) if pins.contains(&found) => Ok((stream, Some(found))),
             Some(found) => {
                 Err(Untrusted::Certificate(format!("its key is {found}, which the rule's pins do not name")))
             }

@@ -54,7 +54,8 @@ impl Counts {
 /// A socket.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    socket: TcpStream,
+    /// Gone only once it is given away.
+    socket: Option<TcpStream>,
     ahead: Option<Box<[u8]>>,
     /// What of `ahead` has not been taken yet.
     left: std::ops::Range<usize>,
@@ -64,7 +65,7 @@ pub(crate) struct Wire {
 impl Wire {
     /// Nothing was read of it yet.
     pub(crate) fn new(socket: TcpStream) -> Wire {
-        Wire { socket, ahead: None, left: 0..0, counts: Arc::default() }
+        Wire { socket: Some(socket), ahead: None, left: 0..0, counts: Arc::default() }
     }
 
     /// Puts back what was read of it; it comes first.
@@ -82,6 +83,18 @@ impl Wire {
         Arc::clone(&self.counts)
     }
 
+    /// The socket, where everything that was read of it has been taken.
+    pub(crate) fn into_socket(mut self) -> Option<TcpStream> {
+        if self.ahead.is_some() {
+            return None;
+        }
+        self.socket.take()
+    }
+
+    fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.socket.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
     fn take_ahead(&mut self, into: &mut ReadBuf<'_>) {
         let Some(ahead) = &self.ahead else { return };
         let rest = ahead.get(self.left.clone()).unwrap_or_default();
@@ -97,9 +110,9 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.ahead.take().into_iter().for_each(give_back);
-        if self.counts.is_reset.load(Ordering::Relaxed) {
+        if let Some(socket) = self.socket.as_ref().filter(|_| self.counts.is_reset.load(Ordering::Relaxed)) {
             // A socket that is gone already needs no reset.
-            let _ = self.socket.set_zero_linger();
+            let _ = socket.set_zero_linger();
         }
     }
 }
@@ -126,13 +139,13 @@ impl AsyncRead for Wire {
         if this.ahead.is_none() {
             if into.remaining() >= AHEAD {
                 let before = into.filled().len();
-                ready!(Pin::new(&mut this.socket).poll_read(cx, into))?;
+                ready!(this.socket()?.poll_read(cx, into))?;
                 count(&this.counts.read, into.filled().len() - before);
                 return Poll::Ready(Ok(()));
             }
             let mut ahead = buffer();
             let mut piece = ReadBuf::new(&mut ahead);
-            let read = Pin::new(&mut this.socket).poll_read(cx, &mut piece);
+            let read = this.socket()?.poll_read(cx, &mut piece);
             let length = piece.filled().len();
             if !matches!(read, Poll::Ready(Ok(()))) || length == 0 {
                 give_back(ahead);
@@ -150,7 +163,7 @@ impl AsyncRead for Wire {
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.socket).poll_write(cx, bytes))?;
+        let written = ready!(this.socket()?.poll_write(cx, bytes))?;
         count(&this.counts.written, written);
         Poll::Ready(Ok(written))
     }
@@ -161,7 +174,7 @@ impl AsyncWrite for Wire {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.socket).poll_write_vectored(cx, pieces))?;
+        let written = ready!(this.socket()?.poll_write_vectored(cx, pieces))?;
         count(&this.counts.written, written);
         Poll::Ready(Ok(written))
     }
@@ -171,10 +184,10 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+        self.get_mut().socket()?.poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+        self.get_mut().socket()?.poll_shutdown(cx)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     accept,
     egress::Egress,
     flows::Flows,
-    http::Carrier,
+    http::{Carrier, proxy},
     names::Names,
     packages::{Packages, Registries},
     relay::Pool,
@@ -128,10 +128,13 @@ impl Wall {
     }
 
     fn open_what_rules_could_match(&self) -> io::Result<()> {
-        let wanted = match self.gate.policy().audit_only {
+        let mut wanted = match self.gate.policy().audit_only {
             true => everything(),
             false => openings(&self.gate.judge(), &self.names.borrow()),
         };
+        if !self.gate.policy().audit_only {
+            wanted.push(opening(proxy::ADDRESS.into(), 32, Ports::one(proxy::PORT)));
+        }
         self.rules.borrow_mut().replace(&wanted)
     }
 

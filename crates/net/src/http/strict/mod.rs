@@ -61,6 +61,9 @@ struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     No,
+    /// The parser has a request in the place of a refused one, and closes when it is answered. It must not think that the
+    /// program has gone before.
+    Refused,
     /// The parser is told that the body is bad.
     Failed(&'static str),
     /// Nothing more is read.
@@ -117,7 +120,7 @@ impl<S> Strict<S> {
                 }
                 Look::Bad(bad) => {
                     self.ready.extend(stand_in(&bad));
-                    self.end = End::Over;
+                    self.end = End::Refused;
                     break;
                 }
                 Look::BadBody(why) => {
@@ -194,6 +197,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
             }
             match this.end {
                 End::No => (),
+                End::Refused => return Poll::Pending,
                 End::Failed(why) => {
                     this.end = End::Over;
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));

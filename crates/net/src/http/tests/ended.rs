@@ -149,3 +149,24 @@ fn the_next_request_is_judged_by_the_rules_of_now() {
         assert!(!world.seen().iter().any(|line| line.contains("/two")));
     });
 }
+
+#[test]
+fn the_pins_of_a_rule_hold_for_its_requests_also_where_other_rules_have_none() {
+    run(async {
+        let world = World::new(Server::Http1).await;
+        let pin = format!("sha256/{}=", "A".repeat(43));
+        world.other_rules(&format!(
+            "[[rule]]\nallow = \"a.test\"\nports = [{port}]\npaths = [\"/pinned\"]\npins = [\"{pin}\"]\n{others}",
+            port = world.port,
+            others = allowing(world.port),
+        ));
+        let mut client = world.http1().await;
+
+        let (free, ..) = read(client.send_request(get(&world, "/free")).await.unwrap()).await;
+        let (pinned, told, _) = read(client.send_request(get(&world, "/pinned")).await.unwrap()).await;
+
+        assert_eq!((free, pinned), (200, 403), "{told}");
+        assert!(told.contains("\"reason\":\"certificate\""), "{told}");
+        assert!(!world.seen().iter().any(|seen| seen.contains("/pinned")), "{:?}", world.seen());
+    });
+}

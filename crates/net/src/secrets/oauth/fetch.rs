@@ -128,7 +128,8 @@ impl Fetcher {
         let stream = self.egress.reach_own(&host, ask.port).await;
         let stream = stream.map_err(|_| Unfetched::Unreachable(host.clone()))?;
         let stream = self.egress.trust.connect(&ask.target, &[], &[b"http/1.1"], Wire::new(stream)).await;
-        exchange(stream.map_err(|_| Unfetched::Private(host))?, ask).await
+        let (stream, _) = stream.map_err(|_| Unfetched::Private(host))?;
+        exchange(stream, ask).await
     }
 }
 
