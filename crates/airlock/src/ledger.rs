@@ -256,9 +256,9 @@ mod tests {
         );
         let request = record(serde_json::json!({
             "kind": "decision", "verdict": "deny", "reason": "no_rule",
-            "crossing": {"crossing": "request", "host": "a.example", "port": 443, "method": "PUT", "path": "/x\u{1b}"},
+            "crossing": {"crossing": "request", "host": "a.example", "port": 443, "method": "PUT", "path": "/x\u{1b}[2Jy"},
         }));
-        assert_eq!(line(&request), "2026-01-31 12:00:00  deny        PUT a.example:443/x  no_rule");
+        assert_eq!(line(&request), "2026-01-31 12:00:00  deny        PUT a.example:443/xy  no_rule");
         let both = [denied("a.example", 1), request.clone(), request];
         assert!(denials(&both).unwrap().starts_with("denied 1 connection and 2 requests (a.example); "));
         let many: Vec<Record> = ["a", "b", "c", "d", "e"].map(|host| denied(host, 1)).into();

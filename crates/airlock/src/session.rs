@@ -227,7 +227,7 @@ impl<'a> Session<'a> {
                 self.told = Some(why);
             }
             Reply::Event(Event::Asked(pending)) => {
-                self.asking.as_mut().into_iter().for_each(|asking| asking.asked(pending.clone()));
+                self.asking.as_mut().into_iter().for_each(|asking| asking.asked((*pending).clone()));
             }
             Reply::Event(Event::Answered { id, .. }) => {
                 let next = self.asking.as_mut().map(|asking| asking.answered(&id));
@@ -629,7 +629,7 @@ mod tests {
                     typed.extend(if frame.kind == Kind::Data { frame.body } else { Vec::new() });
                 }
             }
-            say(&mut keeper, &Reply::Event(Event::Asked(pending())));
+            say(&mut keeper, &Reply::Event(Event::Asked(Box::new(pending()))));
             keeper.write_all(&Frame::data(TERMINAL, b"painted by the program").encode()).unwrap();
             let answer = hear(&mut keeper, &mut decoder, |request| matches!(request, Request::Answer(_)));
             say(&mut keeper, &Reply::ProgramEnded { end: End::Exited { code: 0 } });

@@ -120,7 +120,7 @@ impl Approvals {
             grant: question.grant.clone(),
             rule: rule.to_owned(),
         };
-        self.events.tell(|| Event::Asked(pending.clone()));
+        self.events.tell(|| Event::Asked(Box::new(pending.clone())));
         let (question, deadline) = (question.clone(), Instant::now() + self.timeout);
         let mut request = Request { question, pending, deadline, waiters: Vec::new() };
         let waiting = request.add_waiter(self);

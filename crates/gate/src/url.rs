@@ -59,7 +59,7 @@ impl FromStr for Asked {
         };
         let destination: Destination = url.parse()?;
         let has_method = method.is_some();
-        let scheme = url.split_once("://").map(|(scheme, rest)| (scheme, rest));
+        let scheme = url.split_once("://");
         let Some((scheme @ ("http" | "https" | "ws" | "wss"), rest)) = scheme else {
             return match has_method {
                 true => Err(BadUrl::Scheme),

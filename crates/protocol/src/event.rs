@@ -13,7 +13,7 @@ pub enum Event {
     /// A decision or the end of a flow, as the ledger has it.
     Crossing(Box<Record>),
     /// A crossing waits for a person.
-    Asked(Pending),
+    Asked(Box<Pending>),
     /// A crossing waits no longer.
     Answered {
         /// Which.

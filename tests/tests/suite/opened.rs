@@ -187,3 +187,19 @@ say("REAL" in os.environ["AWS_ACCESS_KEY_ID"], "real" in os.environ["AWS_SECRET_
 
     assert_eq!(said, "50000\n50000\nFalse False\n");
 }
+
+#[test]
+fn an_answer_that_was_scrubbed_has_ended_as_it_should() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    net.trusting("");
+    let secret = format!("TOKEN@{name}");
+    let flags = ["--secret", &secret, "--keep", "--name", "scrubbed"];
+
+    let script = format!("curl -sS -m 30 -o /dev/null -H \"X-Key: $TOKEN\" https://{name}/bytes/100000");
+    net.world.sh(flags, &script).env("TOKEN", "ghp_RealValueOfTheSecret0123456789abcdef").run().succeeded();
+
+    let flows = net.ledger("scrubbed");
+    let flow = flows.iter().find(|record| record["code"] == 200).expect("the end of the request");
+    assert_eq!((&flow["status"], &flow["received"]), (&"closed".into(), &100_000.into()));
+}

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 #[command(after_help = "\
 The rules come before those in force, and count at once. What they no longer allow is closed within a second.
 HOST may be a name, `*.suffix`, an address, a range of addresses or a group. Without a port `allow` means 80 and
-443, and `deny` every port.
+443, and `deny` every port. A method and a URL name requests; the path is a pattern.
 
 Examples:
   airlock allow web api.example.com
+  airlock allow web 'GET,HEAD https://api.example.com/v1/**'
   airlock allow - db.example.com:5432 npm
   airlock deny web telemetry.example.com")]
 pub(crate) struct ChangeArgs {
@@ -28,6 +29,7 @@ pub(crate) struct ChangeArgs {
 Examples:
   airlock policy show web > airlock.toml
   airlock policy explain web https://api.example.com/v1
+  airlock policy explain web POST https://api.example.com/v1
   airlock policy explain --policy airlock.toml db.example.com:5432
   airlock policy test airlock.toml
   airlock policy set web airlock.toml
@@ -91,9 +93,10 @@ pub(crate) struct TestPolicyArgs {
     override_usage = "airlock policy explain [OPTIONS] <SANDBOX|--policy FILE> [METHOD] <URL|HOST[:PORT]>"
 )]
 pub(crate) struct ExplainArgs {
-    /// Which sandbox, left out with --policy; and what wants to cross: a URL, with or without a method before it, or
-    /// HOST[:PORT]
-    #[arg(value_name = "SANDBOX|METHOD|URL", required = true, num_args = 1..=3)]
+    /// Which sandbox; left out with --policy
+    pub(crate) sandbox: Option<String>,
+    /// What wants to cross: a URL, with or without a method before it, or HOST[:PORT]
+    #[arg(value_name = "URL", num_args = 0..=2)]
     pub(crate) words: Vec<String>,
     /// Rules from this file in place of a sandbox's; repeatable
     #[arg(long, value_name = "FILE")]

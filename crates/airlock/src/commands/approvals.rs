@@ -215,7 +215,7 @@ fn hear(client: &mut Client, args: &ApprovalsArgs) -> Result<bool, Failure> {
     while let Some(received) = client.next()? {
         match received {
             Received::Reply(Reply::Approvals { pending }) => {
-                pending.into_iter().try_for_each(|pending| tell(&Event::Asked(pending), args))?;
+                pending.into_iter().try_for_each(|pending| tell(&Event::Asked(Box::new(pending)), args))?;
             }
             Received::Reply(Reply::Event(event)) => tell(&event, args)?,
             Received::Reply(_) | Received::Data(_) => {}

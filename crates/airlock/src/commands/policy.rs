@@ -103,7 +103,7 @@ fn report(
 }
 
 fn explain(args: &ExplainArgs) -> Outcome {
-    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let words: Vec<&str> = args.sandbox.iter().chain(&args.words).map(String::as_str).collect();
     let (selector, url) = match (words.as_slice(), args.policy.is_empty()) {
         ([url], false) => (None, (*url).to_owned()),
         ([method, url], is_sandbox) if is_method(method) => {

@@ -28,10 +28,10 @@ use std::{
 };
 
 /// Keys that are `gate`'s.
-const RULES: [&str; 3] = ["rule", "groups", "packages"];
+const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 32] = [
+pub(crate) const KEYS: [&str; 31] = [
     "image",
     "name",
     "hostname",
@@ -60,7 +60,6 @@ pub(crate) const KEYS: [&str; 32] = [
     "policy",
     "script",
     "audit_only",
-    "bandwidth",
     "publish",
     "network",
     "secret",

@@ -277,7 +277,7 @@ async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, patience: Duration) {
                     ));
                     continue;
                 }
-                let told = ask(hook.clone(), gate.clone(), pending);
+                let told = ask(hook.clone(), gate.clone(), *pending);
                 asked.spawn_local(async move {
                     if timeout(patience, told).await.is_err() {
                         super::note("the webhook did not answer in time");
@@ -426,7 +426,7 @@ mod tests {
             tasks.spawn_local(tell(Rc::new((hook, egress)), gate.clone(), Duration::from_secs(2)));
             tokio::task::yield_now().await;
             for number in 0..MOST_TOLD + 10 {
-                gate.tell(Event::Asked(pending(number)));
+                gate.tell(Event::Asked(Box::new(pending(number))));
             }
 
             let (hung_up, heard) = tokio::sync::oneshot::channel();

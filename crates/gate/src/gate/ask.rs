@@ -18,6 +18,9 @@ use airlock_protocol::{
     policy::{Body, Rate, Tls, Verdict},
 };
 
+/// What became of a crossing.
+type Decided = Result<Permit, Denial>;
+
 /// What the rules say about a crossing.
 #[derive(Debug)]
 struct Ruling {
@@ -230,7 +233,7 @@ impl Gate {
         let rule = ruling.rule.clone();
         let mut waiting = match self.join(crossing, ruling) {
             Ok(waiting) => waiting,
-            Err(decided) => return decided,
+            Err(decided) => return *decided,
         };
         let mut parked = Parked { gate: self, crossing, rule, request: waiting.id().to_owned() };
         loop {
@@ -250,9 +253,10 @@ impl Gate {
     }
 
     /// Waits with others for the same, or asks anew; or else the decision, if nobody can be asked.
-    fn join(&self, crossing: &Crossing, ruling: Ruling) -> Result<Waiting<'_>, Result<Permit, Denial>> {
+    fn join(&self, crossing: &Crossing, ruling: Ruling) -> Result<Waiting<'_>, Box<Decided>> {
         let question = crossing.question(ruling.is_git);
-        let crowded = |ruling| Err(self.deny(crossing, Ruling { reason: Reason::Crowded, ..ruling }, None));
+        let crowded =
+            |ruling| Err(Box::new(self.deny(crossing, Ruling { reason: Reason::Crowded, ..ruling }, None)));
         match self.approvals.join(&question) {
             Some(Ok(waiting)) => return Ok(waiting),
             Some(Err(_)) => return crowded(ruling),
@@ -264,7 +268,7 @@ impl Gate {
         let asked = |seq| Entry::Asked { request: id(seq), crossing: crossing.record(), rule: rule.clone() };
         match self.record(asked) {
             Ok(seq) => Ok(self.approvals.ask(id(seq), &self.name, &question, &rule)),
-            Err(err) => Err(Err(self.unrecorded(crossing, &err))),
+            Err(err) => Err(Box::new(Err(self.unrecorded(crossing, &err)))),
         }
     }
 

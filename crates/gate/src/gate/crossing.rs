@@ -10,6 +10,7 @@ use crate::{
 use airlock_protocol::{ledger, policy};
 use std::{
     net::{IpAddr, SocketAddr},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -34,7 +35,7 @@ pub enum Crossing {
         port: u16,
     },
     /// To send a request, inside a connection that was permitted and opened.
-    Request(Box<Request>),
+    Request(Rc<Request>),
     /// To put a secret into a request.
     Reveal {
         /// The secret's name.

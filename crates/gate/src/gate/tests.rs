@@ -336,7 +336,7 @@ async fn a_program_that_gives_up_waits_no_longer_and_that_is_recorded() {
     while let Ok(event) = events.try_recv() {
         told.push(event);
     }
-    assert!(told.contains(&Event::Asked(pending.clone())));
+    assert!(told.contains(&Event::Asked(Box::new(pending.clone()))));
     let gone =
         Event::Answered { id: pending.id, verdict: Given::Refused, scope: Scope::Once, by: "program".into() };
     assert!(told.contains(&gone));
@@ -746,7 +746,7 @@ bytes = '100'
 
 fn request(asked: &str) -> Crossing {
     let asked: crate::url::Asked = asked.parse().unwrap();
-    Crossing::Request(Box::new(asked.request.unwrap()))
+    Crossing::Request(Rc::new(asked.request.unwrap()))
 }
 
 fn requested(host: &str, method: &str, path: &str) -> Recorded {

@@ -1,7 +1,7 @@
 //! Records as OCSF events (Open Cybersecurity Schema Framework, <https://schema.ocsf.io>), for other people's tools.
 //!
-//! A connection, a published port and the end of a flow are Network Activity (4001), a name that was asked for is DNS
-//! Activity (4003); what the framework has no class for is a Base Event (0) with the record under `unmapped`.
+//! A connection, a published port and the end of a flow are Network Activity (4001), a request, its end and a secret in one are
+//! HTTP Activity (4002), a name that was asked for is DNS Activity (4003); what the framework has no class for is a Base Event (0) with the record under `unmapped`.
 
 use airlock_protocol::{
     ledger::{Crossing, Entry, Record},
@@ -14,7 +14,11 @@ use std::net::IpAddr;
 const VERSION: &str = "1.3.0";
 
 const NETWORK: u64 = 4001;
+const HTTP: u64 = 4002;
 const DNS: u64 = 4003;
+/// Methods in the order of their activities, which count from 1.
+const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE", "PATCH"];
+const OTHER: u64 = 99;
 const BASE: u64 = 0;
 
 /// One event, as a JSON object.
@@ -71,14 +75,17 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
             event
         }
         Crossing::Request { host, port, method, path } => {
-            let mut event = class(NETWORK, if is_allowed { 6 } else { 5 });
+            let known = (1..).zip(METHODS).find(|(_, name)| name == method);
+            let mut event = class(HTTP, known.map_or(OTHER, |(activity, _)| activity));
             event.insert("dst_endpoint".into(), endpoint(host, *port));
-            event.insert("http_request".into(), json!({ "http_method": method, "url": { "path": path } }));
+            let url = json!({ "hostname": host, "port": port, "path": path });
+            event.insert("http_request".into(), json!({ "http_method": method, "url": url }));
             event
         }
         Crossing::Reveal { secret, host, port } => {
-            let mut event = class(NETWORK, if is_allowed { 6 } else { 5 });
+            let mut event = class(HTTP, OTHER);
             event.insert("dst_endpoint".into(), endpoint(host, *port));
+            event.insert("activity_name".into(), json!("reveal"));
             event.insert("message".into(), json!(format!("the secret {secret}")));
             event
         }
@@ -112,7 +119,7 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
 }
 
 fn flow(record: &Record) -> Map<String, Value> {
-    let Entry::Flow { flow, host, port, address, sent, received, millis, status, code: _, times } =
+    let Entry::Flow { flow, host, port, address, sent, received, millis, status, code, times } =
         &record.entry
     else {
         return Map::new();
@@ -122,7 +129,15 @@ fn flow(record: &Record) -> Map<String, Value> {
         "reset" => 3,
         _ => 4,
     };
-    let mut event = class(NETWORK, activity);
+    let mut event = match code {
+        None => class(NETWORK, activity),
+        Some(code) => {
+            let mut event = class(HTTP, OTHER);
+            event.insert("activity_name".into(), json!("answer"));
+            event.insert("http_response".into(), json!({ "code": code }));
+            event
+        }
+    };
     let mut destination = endpoint(host, *port);
     if let (Some(address), Value::Object(destination)) = (address, &mut destination) {
         // With or without its port.
@@ -242,10 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn a_request_and_its_answer_are_http_activity() {
+        let request = event(&record(json!({
+            "kind": "decision", "verdict": "allow", "flow": 7,
+            "crossing": { "crossing": "request", "host": "api.test", "port": 443, "method": "POST", "path": "/v1" },
+        })));
+        assert_eq!((&request["class_uid"], &request["type_uid"]), (&json!(4002), &json!(400_206)));
+        let url = json!({ "hostname": "api.test", "port": 443, "path": "/v1" });
+        assert_eq!(request["http_request"], json!({ "http_method": "POST", "url": url }));
+        let ended = event(&record(json!({
+            "kind": "flow", "flow": 7, "host": "api.test", "port": 443, "sent": 1, "received": 2, "millis": 5,
+            "status": "closed", "code": 404,
+        })));
+        assert_eq!((&ended["class_uid"], &ended["http_response"]), (&json!(4002), &json!({ "code": 404 })));
+    }
+
+    #[test]
     fn every_kind_of_record_has_a_class_a_type_and_a_time() {
         for entry in [
             json!({ "kind": "decision", "verdict": "allow", "crossing": { "crossing": "resolve", "host": "a.test", "question": "A" } }),
             json!({ "kind": "decision", "verdict": "allow", "crossing": { "crossing": "publish", "from": "127.0.0.1:9", "port": 80 } }),
+            json!({ "kind": "decision", "verdict": "deny", "crossing": { "crossing": "request", "host": "a.test", "port": 80, "method": "BREW", "path": "/" } }),
+            json!({ "kind": "decision", "verdict": "allow", "crossing": { "crossing": "reveal", "secret": "T", "host": "a.test", "port": 443 } }),
             json!({ "kind": "policy", "generation": 1, "rules": 2, "by": "allow" }),
             json!({ "kind": "asked", "request": "r", "rule": "ask a.test", "crossing": { "crossing": "publish", "from": "x", "port": 80 } }),
             json!({ "kind": "approval", "request": "r", "verdict": "approved", "scope": "once", "by": "terminal" }),

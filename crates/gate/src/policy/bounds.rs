@@ -70,7 +70,7 @@ fn bandwidth(text: &str) -> Option<u64> {
 
 /// A rate as it is read.
 pub(super) fn shown_rate(rate: Rate) -> String {
-    let whole = UNITS.iter().rev().find(|(_, seconds)| rate.seconds % seconds == 0);
+    let whole = UNITS.iter().rev().find(|(_, seconds)| rate.seconds.is_multiple_of(*seconds));
     match whole {
         Some((unit, seconds)) if rate.seconds == *seconds => format!("{}/{unit}", rate.count),
         Some((unit, seconds)) => format!("{}/{}{unit}", rate.count, rate.seconds / seconds),
@@ -81,7 +81,7 @@ pub(super) fn shown_rate(rate: Rate) -> String {
 /// Bytes as they are read, to the last one.
 pub(super) fn shown_bytes(bytes: u64) -> String {
     let shifts = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let whole = shifts.iter().find(|(shift, _)| bytes != 0 && bytes % (1 << shift) == 0);
+    let whole = shifts.iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift));
     whole.map_or(bytes.to_string(), |(shift, suffix)| format!("{}{suffix}", bytes >> shift))
 }
 

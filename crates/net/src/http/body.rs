@@ -44,6 +44,8 @@ pub(crate) struct Passed {
     waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
     trailers: Option<HeaderMap>,
     is_ended: bool,
+    /// How many bytes are to come, where that was announced: nobody asks for more then.
+    left: Option<Option<u64>>,
 }
 
 enum Source {
@@ -70,6 +72,7 @@ impl Passed {
             waiting: None,
             trailers: None,
             is_ended: false,
+            left: None,
         }
     }
 
@@ -248,11 +251,24 @@ impl HttpBody for Passed {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let this = self.get_mut();
+        let mut left = this.left.unwrap_or_else(|| this.size_hint().exact());
         let next = this.poll_next(cx);
-        match &next {
-            Poll::Pending => this.flight.watch(this.way.into(), cx),
-            Poll::Ready(None) if this.way == Way::In && this.is_counted => this.flight.over(),
-            Poll::Ready(_) => {}
+        let is_last = match &next {
+            Poll::Pending => {
+                this.flight.watch(this.way.into(), cx);
+                false
+            }
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Err(_))) => false,
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                left = left.map(|left| left.saturating_sub(u64::try_from(bytes).unwrap_or(u64::MAX)));
+                left == Some(0)
+            }
+        };
+        this.left = Some(left);
+        if is_last && this.way == Way::In && this.is_counted {
+            this.flight.over();
         }
         next
     }

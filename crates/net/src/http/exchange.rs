@@ -28,6 +28,9 @@ use hyper::{
 };
 use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
 
+/// How often a request is sent to a server that closes connections before it takes anything.
+const TRIES: u32 = 3;
+
 /// What the program gets; `Cut` where its connection or stream is to be broken off.
 pub(super) type Answer = Result<Response<Body>, Cut>;
 
@@ -40,6 +43,8 @@ struct Permitted {
     passing: Option<Passing>,
     /// Where the program wants to go on with something else.
     upgrade: Option<OnUpgrade>,
+    /// Whether nothing may follow it on its connection to the server.
+    is_last: bool,
 }
 
 /// A request that may be sent.
@@ -95,17 +100,18 @@ async fn permit(
         let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
         answer::bad(&bad)
     })?;
-    let judged = judged(&head, &checked, origin);
+    let judged = Rc::new(judged(&head, &checked, origin));
     let was_asked = {
         let judge = session.carrier.gate.judge();
         judge.request(&judged).verdict == Some(Verdict::Ask)
     };
-    let asked = session.carrier.gate.ask(Crossing::Request(Box::new(judged.clone()))).await;
+    let asked = session.carrier.gate.ask(Crossing::Request(Rc::clone(&judged))).await;
     let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
     let passing = passing(session, origin, &judged, &permit);
     let flight = Rc::new(Flight::new(&session.carrier.gate, &permit, judged, was_asked));
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
-    Ok((Permitted { head, checked, flight, passing, upgrade }, body))
+    let is_last = framing::is_last(&head);
+    Ok((Permitted { head, checked, flight, passing, upgrade, is_last }, body))
 }
 
 fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
@@ -158,7 +164,8 @@ async fn filter_request(
     mut body: Passed,
 ) -> Result<Ready, Stop> {
     let Permitted { head, checked, passing, flight, .. } = permitted;
-    let mut sent = head.clone();
+    let kept = told_by(head);
+    let mut sent = std::mem::replace(head, kept);
     sent.uri = written(&sent.uri, &checked.sent)?;
     if let Some(passing) = passing {
         for filter in &session.carrier.filters {
@@ -183,6 +190,17 @@ async fn filter_request(
         return Err(Stop::Failed("the request that was judged became another".to_owned()));
     }
     Ok(Ready { head: sent, body })
+}
+
+/// As much of a head as is needed to answer its request.
+fn told_by(head: &request::Parts) -> request::Parts {
+    let (mut kept, ()) = Request::new(()).into_parts();
+    kept.method = head.method.clone();
+    kept.version = head.version;
+    if let Some(kind) = head.headers.get(header::CONTENT_TYPE) {
+        kept.headers.insert(header::CONTENT_TYPE, kind.clone());
+    }
+    kept
 }
 
 /// The target of a request as it was judged, and as it is sent.
@@ -232,12 +250,11 @@ struct Answered {
 async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<Answered, Unsent> {
     let Ready { head, body } = ready;
     let mut unsent = Some((head, Body::Passed(Box::new(body))));
-    loop {
-        let Some((mut head, body)) = unsent.take() else { return Err(Unsent::Closed) };
+    for _ in 0..TRIES {
+        let Some((mut head, body)) = unsent.take() else { break };
         let far = origin.take().await.map_err(Unsent::Failure)?;
         far.check(&origin.connection.target, &flight.pins).map_err(Unsent::Failure)?;
         let version = if matches!(far, Far::Http2(..)) { Version::HTTP_2 } else { Version::HTTP_11 };
-        let before = head.clone();
         heads::outgoing(&mut head, &origin.place, version);
         let request = Request::from_parts(head, body);
         let (answered, begun, is_used) = match far {
@@ -262,7 +279,8 @@ async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<
             }
             Some(Err(_)) if flight.is_stopped() => return Err(Unsent::Stopped),
             Some(Err(mut err)) => match err.take_message() {
-                Some(request) => unsent = Some((before, request.into_body())),
+                // Nothing of it was written, and a head that was made ready once can be made ready again.
+                Some(request) => unsent = Some(request.into_parts()),
                 None if is_used => return Err(Unsent::Closed),
                 None => {
                     let why = format!("{} did not answer: {}", origin.connection.target, err.error());
@@ -271,6 +289,8 @@ async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<
             },
         }
     }
+    let why = format!("{} closed {TRIES} connections before it took the request", origin.connection.target);
+    Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }))
 }
 
 /// Waits for the answer's head unless the request is stopped before.
@@ -298,7 +318,7 @@ async fn receive(
     near: Version,
 ) -> Answer {
     let Answered { mut head, body: incoming, begun } = answered;
-    let Permitted { head: request, flight, passing, upgrade, .. } = permitted;
+    let Permitted { head: request, flight, passing, upgrade, is_last, .. } = permitted;
     flight.answered(head.status.as_u16());
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         let Some(upgrade) = upgrade else {
@@ -319,7 +339,7 @@ async fn receive(
         head.headers.remove(header::CONTENT_LENGTH);
     }
     heads::incoming(&mut head, near);
-    if let Some(kept) = begun.kept.filter(|_| !framing::is_last(&request)) {
+    if let Some(kept) = begun.kept.filter(|_| !is_last) {
         origin.give_back(kept);
     }
     Ok(Response::from_parts(head, Body::Passed(Box::new(body))))

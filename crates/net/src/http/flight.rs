@@ -17,7 +17,7 @@ pub(crate) struct Flight {
     gate: Rc<Gate>,
     trace: Trace,
     begun: Instant,
-    request: Request,
+    request: Rc<Request>,
     was_asked: bool,
     pub(super) meter: Meter,
     /// Keys of which the server must have one; any where empty.
@@ -64,7 +64,7 @@ impl From<Way> for Waits {
 
 impl Flight {
     /// What the rules allowed, or a person.
-    pub(super) fn new(gate: &Rc<Gate>, permit: &Permit, request: Request, was_asked: bool) -> Flight {
+    pub(super) fn new(gate: &Rc<Gate>, permit: &Permit, request: Rc<Request>, was_asked: bool) -> Flight {
         Flight {
             gate: Rc::clone(gate),
             trace: permit.trace(),

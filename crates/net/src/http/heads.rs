@@ -37,10 +37,11 @@ impl Place {
     }
 }
 
-/// Makes a head ready for the server, which speaks `version`.
+/// Makes a head ready for the server, which speaks `version`. What was made ready once can be made ready again.
 pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Version) {
     let is_websocket = framing::is_websocket(head);
-    let is_last = framing::is_last(head);
+    let closes = head.headers.get(CONNECTION).is_some_and(|value| value == "close");
+    let is_last = closes || framing::is_last(head);
     framing::strip(&mut head.headers);
     // We ask for the body ourselves once the request is permitted.
     head.headers.remove(EXPECT);

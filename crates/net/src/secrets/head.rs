@@ -15,9 +15,6 @@ use http::{
     uri::PathAndQuery,
 };
 
-/// Parameters of a signed URL that stand for headers of a signed request.
-const AS_HEADERS: [&str; 2] = ["X-Amz-Credential", "X-Amz-Security-Token"];
-
 /// A placeholder that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spot<'a> {
@@ -27,6 +24,8 @@ pub(super) struct Spot<'a> {
     pub(super) place: Result<Place, &'static str>,
     /// How it is written there.
     pub(super) form: Form,
+    /// The parameter of the query that it stands in; empty elsewhere.
+    pub(super) parameter: &'a str,
 }
 
 /// What is put in place of a placeholder, as text; it is written in the form of the placeholder. `None`: nothing changes.
@@ -55,7 +54,7 @@ fn path<E>(outward: &Outward, uri: &Uri, instead: Instead<'_, E>) -> Result<(), 
         let Some(sought) = outward.needles().find(text, 0).and_then(|found| outward.sought(found)) else {
             continue;
         };
-        instead(Spot { name: &sought.name, place: Err("the path"), form: sought.form })?;
+        instead(Spot { name: &sought.name, place: Err("the path"), form: sought.form, parameter: "" })?;
     }
     Ok(())
 }
@@ -68,12 +67,14 @@ fn query<E: From<Unwritten>>(outward: &Outward, uri: &mut Uri, instead: Instead<
         from = found.end;
         let Some(sought) = outward.sought(found) else { continue };
         let (start, end) = (decoded.place(found.start), decoded.place(found.end));
+        let parameter = query::parameter(old, start);
         let place = match sought.form {
-            Form::Plain if AS_HEADERS.contains(&query::parameter(old, start)) => Ok(Place::Header),
             Form::Plain => Ok(Place::Query),
             _ => Err("the query, encoded"),
         };
-        let Some(value) = instead(Spot { name: &sought.name, place, form: sought.form })? else { continue };
+        let Some(value) = instead(Spot { name: &sought.name, place, form: sought.form, parameter })? else {
+            continue;
+        };
         made.push_str(old.get(at..start).unwrap_or_default());
         made.push_str(&Habit::STRICT.encode(value.as_bytes()));
         at = end;
@@ -130,7 +131,7 @@ fn field<E>(
             Form::Plain | Form::Percent(_) => Ok(place),
             _ => Err("a header, encoded"),
         };
-        let value = instead(Spot { name: &sought.name, place, form: sought.form })?;
+        let value = instead(Spot { name: &sought.name, place, form: sought.form, parameter: "" })?;
         is_changed |= value.is_some();
         Ok(value.map_or(same, |value| sought.form.write(&value)))
     })?;

@@ -53,10 +53,16 @@ pub(crate) struct Guard {
     shared: Rc<Shared>,
 }
 
+/// Tables, and the generations of values and tokens they were built of.
+struct Built {
+    of: (u64, u64),
+    tables: Rc<Tables>,
+}
+
 /// What everything that passes shares.
 struct Shared {
     gate: Rc<Gate>,
-    tables: RefCell<Option<((u64, u64), Rc<Tables>)>>,
+    tables: RefCell<Option<Built>>,
     tokens: oauth::Tokens,
 }
 
@@ -125,14 +131,14 @@ impl Shared {
     /// What is looked for now.
     fn tables(&self) -> Result<Rc<Tables>, Stop> {
         let generation = (self.gate.secrets().generation(), self.tokens.generation());
-        if let Some((of, tables)) = &*self.tables.borrow()
+        if let Some(Built { of, tables }) = &*self.tables.borrow()
             && *of == generation
         {
             return Ok(tables.clone());
         }
         let tables = Tables::new(self.gate.secrets(), |name| self.tokens.known(name));
         let tables = Rc::new(tables.map_err(|err| Stop::Failed(err.to_string()))?);
-        self.tables.replace(Some((generation, tables.clone())));
+        self.tables.replace(Some(Built { of: generation, tables: tables.clone() }));
         Ok(tables)
     }
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::http::filter::{Change, Changed, Passing, Remade, Stop, Whole};
 use airlock_gate::{Crossing, secrets::Value};
-use airlock_protocol::secret::Use;
+use airlock_protocol::secret::{Place, Use};
 use http::{HeaderValue, header, request};
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -33,8 +33,10 @@ pub(super) async fn request(
     }
     let mut names: Vec<String> = signed.iter().map(|job| job.name.clone()).collect();
     head::walk::<Stop>(&tables.outward, head, &mut |spot| {
-        if shared.why_misplaced(passing, spot.name, spot.place).is_some() {
-            return Err(shared.misplaced(passing, spot.name, spot.place));
+        let is_signed = signed.as_ref().is_some_and(|job| job.covers(shared.gate.secrets(), &spot));
+        let place = if is_signed { Ok(Place::Header) } else { spot.place };
+        if shared.why_misplaced(passing, spot.name, place).is_some() {
+            return Err(shared.misplaced(passing, spot.name, place));
         }
         if !names.iter().any(|name| name == spot.name) {
             names.push(spot.name.to_owned());

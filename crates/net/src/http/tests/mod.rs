@@ -2,4 +2,5 @@
 
 mod carried;
 mod ended;
+mod guarded;
 mod world;

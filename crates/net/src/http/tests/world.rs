@@ -5,9 +5,12 @@ use crate::{
     flows::{Flows, What},
     http::{Carrier, filter::Filter},
     relay::Pool,
+    secrets::Guard,
     tls::{Authority, Speaks, Upstream},
 };
-use airlock_gate::{Crossing, Gate, Setup, host::Target, ledger::Ledger, policy::parse_toml};
+use airlock_gate::{
+    Crossing, Gate, Setup, host::Target, ledger::Ledger, policy::parse_toml, secrets::Secrets,
+};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::{
@@ -86,6 +89,15 @@ impl World {
     }
 
     pub(super) async fn with(server: Server, filters: Vec<Rc<dyn Filter>>) -> World {
+        World::guarding(server, filters, Secrets::default()).await
+    }
+
+    /// With secrets, which are looked after behind the other filters.
+    pub(super) async fn guarding(
+        server: Server,
+        mut filters: Vec<Rc<dyn Filter>>,
+        secrets: Secrets,
+    ) -> World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
@@ -97,7 +109,7 @@ impl World {
             ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
             ask_timeout: Duration::from_secs(60),
             published: Vec::new(),
-            secrets: Default::default(),
+            secrets,
             can_open: true,
         });
         let theirs = Authority::new().unwrap();
@@ -105,9 +117,13 @@ impl World {
         let other = Authority::new().unwrap();
         let trusted = if server == Server::Untrusted { &other } else { &theirs };
         egress.trust = Upstream::trusting(roots(trusted));
+        let (gate, egress) = (Rc::new(gate.unwrap()), Rc::new(egress));
+        if !gate.secrets().is_empty() {
+            filters.push(Rc::new(Guard::new(Rc::clone(&gate), Rc::clone(&egress))));
+        }
         let carrier = Rc::new(Carrier {
-            gate: Rc::new(gate.unwrap()),
-            egress: Rc::new(egress),
+            gate,
+            egress,
             flows: Rc::new(Flows::new(None)),
             pool: Rc::new(Pool::new()),
             authority: Some(Rc::new(Authority::new().unwrap())),
@@ -275,6 +291,9 @@ async fn answer(
 ) -> Result<Response<Sent>, Infallible> {
     let line = format!("{} {} {:?}", request.method(), request.uri().path(), request.version());
     log.lock().unwrap().push(line);
+    if let Some(key) = request.headers().get("x-key") {
+        log.lock().unwrap().push(format!("key {}", key.to_str().unwrap()));
+    }
     let response = match request.uri().path() {
         "/heads" => {
             let mut names: Vec<String> = request

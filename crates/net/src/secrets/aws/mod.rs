@@ -102,6 +102,20 @@ fn payloads(head: &request::Parts, body: Option<&[u8]>) -> Vec<String> {
 }
 
 impl Job {
+    /// Whether a placeholder stands in a parameter of a signed URL that is a header of a signed request.
+    pub(super) fn covers(&self, secrets: &Secrets, spot: &head::Spot<'_>) -> bool {
+        let names_key = |name: &str| match secrets.find(&self.name).map(Bound::use_as) {
+            Some(Use::AwsKey { access_key }) => access_key == name,
+            _ => false,
+        };
+        let is_there = match spot.parameter {
+            "X-Amz-Credential" => names_key(spot.name),
+            "X-Amz-Security-Token" => true,
+            _ => false,
+        };
+        is_there && self.signed.form == Form::Query && spot.place.is_ok()
+    }
+
     /// Signs a head that is as it will be sent; gives what signs the chunks of the body, where there are any.
     pub(super) fn sign(
         self,

@@ -150,6 +150,17 @@ fn a_request_that_is_signed_with_another_key_goes_on_as_it_is() {
 }
 
 #[test]
+fn only_what_belongs_to_a_signed_url_may_stand_in_its_query() {
+    let vectors = vectors();
+    let world = world(&vectors);
+    let token = &vectors.inside[2];
+    for query in [format!("X-Amz-Security-Token={token}"), format!("X-Amz-Credential={token}")] {
+        let head = http::Request::get(format!("/?{query}")).body(()).unwrap().into_parts().0;
+        assert!(matches!(send(&world, "a.example.com", head, ""), Err(Stop::Denied(_))), "{query}");
+    }
+}
+
+#[test]
 fn the_key_itself_is_never_sent() {
     let vectors = vectors();
     let world = world(&vectors);
