@@ -39,7 +39,7 @@ impl Registries {
         let permit = self.gate.ask(Crossing::Connect { target, port }).await.ok()?;
         let pins = permit.pins().to_vec();
         let flow = Flow::new(&self.gate, permit.trace());
-        let judged = self.gate.ask(Crossing::Request(Box::new(judged(&ask)))).await.ok()?;
+        let judged = self.gate.ask(Crossing::Request(Rc::new(judged(&ask)))).await.ok()?;
         let request = Flow::new(&self.gate, judged.trace());
         let dialled = self.egress.dial(permit).await.ok()?;
         let wire = Wire::new(dialled.stream);
