@@ -1,16 +1,20 @@
 //! Starting the keeper of a sandbox: the same program, in a session of its own, with a connection and the lock.
 
-use crate::failure::Failure;
+use crate::{args::KeepArgs, failure::Failure, keep, say::say_failure};
 use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
-use airlock_linux::{cgroup, fd, job};
+use airlock_linux::{
+    cgroup,
+    detach::{self, Detached, Side},
+    fd, job,
+};
 use airlock_protocol::spec::Limits;
 use std::{
     ffi::{CString, OsString},
     fs::{File, OpenOptions},
     io,
     os::{
-        fd::AsFd,
+        fd::{AsFd, BorrowedFd},
         unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     },
     path::PathBuf,
@@ -26,33 +30,50 @@ pub(crate) fn start(sandbox: &Sandbox, limits: &Limits, lock: Lock) -> Result<Cl
 }
 
 fn spawn(sandbox: &Sandbox, limits: &Limits, lock: &Lock) -> io::Result<Client> {
-    // Whatever the person's shell left open is neither the keeper's business nor the sandbox's.
-    fd::close_on_exec_from(3)?;
     let (ours, theirs) = fd::pair()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log = log_file(sandbox)?;
-    let (program, arguments) = command(sandbox, limits)?;
-    job::spawn_detached(&job::Detached {
-        program: &program,
-        arguments: &arguments,
-        environment: &environment(sandbox),
-        descriptors: &[null.as_fd(), log.as_fd(), log.as_fd(), theirs.as_fd(), lock.as_fd()],
-    })?;
+    let descriptors = [null.as_fd(), log.as_fd(), log.as_fd(), theirs.as_fd(), lock.as_fd()];
+    let environment = environment(sandbox);
+    match scope(sandbox, limits)? {
+        Some(scope) => execute(sandbox, scope, &environment, &descriptors)?,
+        None => fork(sandbox, &environment, &descriptors)?,
+    }
     Client::from_fd(ours)
 }
 
-/// Ourselves as a keeper; under an ordinary user's systemd, in a scope of its own where a limit needs one.
-fn command(sandbox: &Sandbox, limits: &Limits) -> io::Result<(CString, Vec<CString>)> {
-    let id = sandbox.id().as_str();
-    let Some(scope) = scope(sandbox, limits)? else {
-        let arguments = ["airlock", "keep", id].map(CString::new).into_iter().collect::<Result<_, _>>()?;
-        return Ok((c"/proc/self/exe".into(), arguments));
-    };
+/// Goes on as the keeper in a second process.
+fn fork(sandbox: &Sandbox, environment: &[CString], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let title = &format!("airlock keep {}", sandbox.id());
+    match detach::fork(&Detached { title, environment, descriptors })? {
+        Side::Parent => Ok(()),
+        Side::Child => {
+            let args = KeepArgs { id: sandbox.id().clone() };
+            let code = keep::run(&args).unwrap_or_else(|failure| {
+                say_failure(&failure);
+                failure.code
+            });
+            std::process::exit(code.into())
+        }
+    }
+}
+
+/// Under an ordinary user's systemd, in a scope of its own where a limit needs one.
+fn execute(
+    sandbox: &Sandbox,
+    scope: Vec<String>,
+    environment: &[CString],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    // Whatever the person's shell left open is neither the keeper's business nor the sandbox's.
+    fd::close_on_exec_from(3)?;
     // Asked by its own name it would mean systemd-run.
     let own = CString::new(std::env::current_exe()?.into_os_string().into_encoded_bytes())?;
     let mut arguments = scope.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
-    arguments.extend([own, c"keep".into(), CString::new(id)?]);
-    Ok((c"/usr/bin/systemd-run".into(), arguments))
+    arguments.extend([own, c"keep".into(), CString::new(sandbox.id().as_str())?]);
+    let program = c"/usr/bin/systemd-run";
+    job::spawn_detached(&job::Detached { program, arguments: &arguments, environment, descriptors })?;
+    Ok(())
 }
 
 fn scope(sandbox: &Sandbox, limits: &Limits) -> io::Result<Option<Vec<String>>> {
@@ -73,6 +94,6 @@ fn environment(sandbox: &Sandbox) -> Vec<CString> {
     let mut home = OsString::from("AIRLOCK_HOME=");
     home.push(sandbox.store().home());
     let needed = std::env::vars_os().filter(|(name, _)| NEEDED.iter().any(|needed| name == needed));
-    let words = needed.map(|(name, value)| [name, value].join("=".as_ref())).chain([home]);
+    let words = [home].into_iter().chain(needed.map(|(name, value)| [name, value].join("=".as_ref())));
     words.filter_map(|word| CString::new(word.as_bytes()).ok()).collect()
 }

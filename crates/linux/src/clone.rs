@@ -357,7 +357,7 @@ struct CloneArgs {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `unshare(CLONE_THREAD)` does nothing in a process with one thread and is refused in one with more.
-fn assert_single_threaded() -> io::Result<()> {
+pub(crate) fn assert_single_threaded() -> io::Result<()> {
     // SAFETY: see above; it never changes anything.
     if unsafe { libc::unshare(libc::CLONE_THREAD) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

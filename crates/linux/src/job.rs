@@ -69,6 +69,17 @@ pub fn spawn_detached(program: &Detached<'_>) -> io::Result<i32> {
     outcome(failed).map(|()| pid)
 }
 
+/// How far others go first: a tenth of their share is left. With less, what is to be removed would pile up on a busy host.
+const WAY: i32 = 10;
+
+/// Lets others go first wherever there is not enough of the processor for all: for work that nobody waits for. For good.
+pub fn give_way() {
+    // Where the kernel schedules sessions and not processes (sched(7), "The autogroup feature"), only the session's own
+    // counts. A kernel without it, or one that is asked too often, refuses.
+    let _ = std::fs::write("/proc/self/autogroup", WAY.to_string());
+    let _ = rustix::process::setpriority_process(None, WAY);
+}
+
 /// Whether this process was started with a signal ignored (`nohup`, background jobs of a script): then the person
 /// does not want it to have an effect.
 pub fn is_ignored(signal: i32) -> bool {

@@ -9,7 +9,7 @@
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
 //! | [`alone`] | a program with nothing around it |
 //! | [`signal`] | signals as a descriptor |
-//! | [`job`] | the command as a job of its shell, processes that outlive it |
+//! | [`job`], [`detach`] | the command as a job of its shell, processes that outlive it |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
 //! | [`net`] | the sealed network namespace |
 //! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
@@ -24,6 +24,7 @@ pub mod alone;
 pub mod caps;
 pub mod cgroup;
 pub mod clone;
+pub mod detach;
 pub mod disk;
 pub mod fd;
 pub mod fence;

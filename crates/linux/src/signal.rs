@@ -69,6 +69,22 @@ pub fn reset_for_program() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// Undoes for a copy of this program what was done in it for the first: no signal is blocked, and none is ignored or
+/// caught but those that every program of Rust ignores (SIGPIPE) or catches to tell of its own faults.
+pub(crate) fn reset_for_copy() {
+    const KEPT: [libc::c_int; 3] = [libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
+    let none = set_of(&[]);
+    // SAFETY: an initialised, empty set; failure is impossible with these arguments.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+    for signal in (1..=LAST).filter(|signal| !KEPT.contains(signal)) {
+        // SAFETY: the default disposition runs no code of ours. Those that cannot be changed stay as they are.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// The last signal there is.
+const LAST: libc::c_int = 64;
+
 /// Ignores a signal in this process.
 pub fn ignore(signal: i32) {
     // SAFETY: ignoring runs no code of ours.

@@ -118,7 +118,7 @@ fn still_allowed(judge: &Judge, live: &Live) -> bool {
         Some(Verdict::Ask) => *asked,
         Some(Verdict::Deny) | None => false,
     };
-    let private = judged.rule.map(|rule| rule.private()).unwrap_or_default();
+    let private = judge.private(target, *port);
     is_allowed && live.addresses.iter().all(|address| private.iter().any(|range| range.contains(*address)))
 }
 

@@ -102,6 +102,16 @@ fn no_framing_hides_a_request_from_the_gate_before_node() {
 }
 
 #[test]
+fn no_framing_hides_a_request_from_the_gate_inside_a_tunnel() {
+    nothing_hidden_arrives("naive", ", way=\"tunnel\"");
+}
+
+#[test]
+fn no_framing_hides_a_request_from_the_gate_behind_the_proxy_of_the_sandbox() {
+    nothing_hidden_arrives("naive", ", way=\"absolute\"");
+}
+
+#[test]
 fn no_stream_of_http2_hides_a_request_from_the_gate() {
     for zone in ["naive", "nginx"] {
         nothing_hidden_arrives(zone, ", second=True");

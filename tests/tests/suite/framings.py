@@ -173,11 +173,23 @@ def cases2(host, mark):
         [(":method", "GET"), (":path", "/admin/" + tag(mark, "h2-second")), (":authority", host), (":scheme", "https")], number=3)))
     return made
 
-def talk(host, port, text, protocols):
-    """Sends bytes, and tells how much came back until the other side closed or had no more to say."""
+def talk(host, port, text, protocols, way="direct"):
+    """Sends bytes, and tells what came back until the other side closed or had no more to say. `way`: `direct`, through the
+    proxy of the sandbox by `CONNECT` (`tunnel`), or to that proxy itself (`absolute`)."""
     def attempt():
-        with socket.create_connection((host, port), 20) as plain:
+        place = (host, port) if way == "direct" else ("proxy.airlock", 3128)
+        with socket.create_connection(place, 20) as plain:
             s = plain
+            if way == "tunnel":
+                s.sendall(("CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (host, port, host, port)).encode())
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    data = s.recv(1)
+                    if not data:
+                        return "tunnel closed"
+                    head += data
+                if b" 200" not in head[:15]:
+                    return head
             if port != 80:
                 context = ssl.create_default_context()
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -214,14 +226,17 @@ def told(said):
         said = said[9 + size:]
     return " ".join(kind for kind in kinds if kind) or "nothing"
 
-def attack(host, mark, ports=(80, 443), second=False):
+def attack(host, mark, ports=(80, 443), second=False, way="direct"):
     """Every case, over every port; prints what came of each."""
     good = ("GET /public/te/%s-good HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (mark, host)).encode()
     jobs = [(name, port, text, ["http/1.1"]) for name, text in [("good", good), *cases(host, mark)] for port in ports]
     if second:
         good = stream([(":method", "GET"), (":path", "/public/te/" + mark), (":authority", host), (":scheme", "https")])
         jobs = [(name, 443, text, ["h2"]) for name, text in [("good", good), *cases2(host, mark)]]
+    if way == "absolute":
+        absolute = b"GET http://%s/" % host.encode()
+        jobs = [(name, port, text.replace(b"GET /", absolute), protocols) for name, port, text, protocols in jobs if port == 80]
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
-        results = pool.map(lambda job: talk(host, job[1], job[2], job[3]), jobs)
+        results = pool.map(lambda job: talk(host, job[1], job[2], job[3], way), jobs)
         for (name, port, _, _), said in zip(jobs, results):
             say(name, port, told(said))

@@ -1,6 +1,9 @@
 //! cargo: `[source.*] registry`, `[registries.*] index`, `CARGO_REGISTRIES_*_INDEX`.
 
-use super::{Settings, Told, tokens::Found};
+use super::{
+    Settings, Told,
+    tokens::{Found, without_login},
+};
 use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
@@ -31,6 +34,20 @@ pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
         is_plain.then_some(Found { key, url, value, path: ".cargo/credentials.toml", render })
     };
     indexes.iter().filter_map(one).collect()
+}
+
+/// Which registries there are, as the client inside reads it.
+pub(super) fn settings_inside(settings: &Settings<'_>) -> String {
+    let read =
+        |name: &str| home(settings).and_then(|home| (settings.read)(&home.join(name))).unwrap_or_default();
+    let mut known: Vec<(String, String)> = Vec::new();
+    for (name, url) in ["config.toml", "config"].iter().flat_map(|name| registries(&read(name), "index")) {
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if is_plain && !url.contains(['"', '\\']) && !known.iter().any(|(own, _)| *own == name) {
+            known.push((name, without_login(&url)));
+        }
+    }
+    known.iter().map(|(name, url)| format!("[registries.{name}]\nindex = \"{url}\"\n")).collect()
 }
 
 /// Each registry that has this key, with its value.

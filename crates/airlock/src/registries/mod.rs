@@ -24,7 +24,7 @@ mod npm;
 mod pip;
 mod tokens;
 
-pub(crate) use tokens::{Token, token, tokens};
+pub(crate) use tokens::{Token, settings_inside, token, tokens};
 
 use crate::spec::Host;
 use airlock_gate::{

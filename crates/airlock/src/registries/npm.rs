@@ -1,6 +1,9 @@
 //! npm: `registry`, also of single scopes (`@acme:registry`).
 
-use super::{Settings, Told, ini, tokens::Found};
+use super::{
+    Settings, Told, ini,
+    tokens::{Found, without_login},
+};
 use data_encoding::BASE64;
 use std::path::PathBuf;
 
@@ -42,6 +45,21 @@ pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+/// Which registries there are, as the client inside reads it: without them it would log in nowhere.
+pub(super) fn settings_inside(settings: &Settings<'_>) -> String {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for path in files(settings) {
+        for (key, value) in ini::pairs(&(settings.read)(&path).unwrap_or_default()) {
+            let is_registry = key == "registry" || (key.starts_with('@') && key.ends_with(":registry"));
+            let url = without_login(&expanded(&value, settings));
+            if is_registry && !lines.iter().any(|(own, _)| *own == key) {
+                lines.push((key, url));
+            }
+        }
+    }
+    lines.iter().map(|(key, url)| format!("{key}={url}\n")).collect()
 }
 
 fn token(key: String, value: String) -> Option<Found> {

@@ -1,6 +1,9 @@
 //! pip (and uv, which reads variables of its own): `index-url` and `extra-index-url`.
 
-use super::{Settings, Told, destination, ini, tokens::Found};
+use super::{
+    Settings, Told, destination, ini,
+    tokens::{Found, without_login},
+};
 use std::path::PathBuf;
 
 const VARIABLES: [&str; 6] = [
@@ -30,6 +33,23 @@ fn without_names(told: Told) -> Told {
 /// Passwords in URLs; inside, the client finds them by the host.
 pub(super) fn tokens(settings: &Settings<'_>) -> Vec<Found> {
     told(settings).into_iter().flat_map(|told| told.urls).filter_map(token).collect()
+}
+
+/// Which indexes there are, as the client inside reads it.
+pub(super) fn settings_inside(settings: &Settings<'_>) -> String {
+    let mut found = [("index-url", "PIP_INDEX_URL"), ("extra-index-url", "PIP_EXTRA_INDEX_URL")]
+        .map(|(key, variable)| (key, settings.variable(variable).map(str::to_owned)));
+    for path in files(settings) {
+        for (key, value) in ini::pairs(&(settings.read)(&path).unwrap_or_default()) {
+            let bare = key.rsplit('.').next().unwrap_or(&key).replace('_', "-");
+            let slot = found.iter_mut().find(|(own, known)| *own == bare && known.is_none());
+            slot.into_iter().for_each(|(_, slot)| *slot = Some(value.clone()));
+        }
+    }
+    let plain = |urls: String| urls.split_whitespace().map(without_login).collect::<Vec<_>>().join(" ");
+    let lines = found.into_iter().filter_map(|(key, urls)| Some(format!("{key} = {}\n", plain(urls?))));
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("[global]\n{lines}") }
 }
 
 fn token(url: String) -> Option<Found> {

@@ -58,6 +58,37 @@ pub(crate) fn tokens(host: &Host, policy: &Policy) -> Vec<Token> {
     tokens
 }
 
+/// What the clients of these tokens have to know besides, as files inside: which registries there are. No token is in them.
+pub(crate) fn settings_inside(host: &Host, tokens: &[Token]) -> Vec<(&'static str, String)> {
+    let read = |path: &Path| believed(path, &host.directory);
+    let settings = Settings { variables: &host.variables, read: &read, list: &files_in };
+    let has = |group: &str| {
+        tokens
+            .iter()
+            .any(|token| matches!(&token.secret.from, From::Client { group: own, .. } if own == group))
+    };
+    let mut files = Vec::new();
+    if has("npm") {
+        files.push((".npmrc", npm::settings_inside(&settings)));
+    }
+    if has("pypi") {
+        files.push((".config/pip/pip.conf", pip::settings_inside(&settings)));
+    }
+    if has("crates") {
+        files.push((".cargo/config.toml", cargo::settings_inside(&settings)));
+    }
+    files.retain(|(_, text)| !text.is_empty());
+    files
+}
+
+/// A URL without the name and password in it.
+pub(super) fn without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("{scheme}://{host}{behind}")
+}
+
 /// The token that the settings of `group`'s client have at `key` now.
 pub(crate) fn token(host: &Host, group: &str, key: &str) -> Option<String> {
     found(host, group).into_iter().find(|found| found.key == key).map(|found| found.value)
@@ -157,6 +188,29 @@ mod tests {
             let From::Client { group, key } = &found.secret.from else { panic!("{:?}", found.secret.from) };
             assert_eq!(token(&host, group, key).as_deref(), Some(&*found.value));
         }
+    }
+
+    #[test]
+    fn clients_inside_know_the_registries_and_no_login() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = host_with(&folder.path().canonicalize().unwrap());
+        let named =
+            [("npm", "npm.example.com"), ("pypi", "pip.example.com"), ("crates", "crates.example.com")];
+        let rules = named.map(|(group, host)| rule(group, host)).into();
+
+        let tokens = tokens(&host, &Policy { rules, ..Policy::default() });
+
+        let expected = [
+            (".npmrc", "registry=https://npm.example.com/\n"),
+            (
+                ".config/pip/pip.conf",
+                "[global]\nindex-url = https://pip.example.com/simple\nextra-index-url = http://pip.example.com/\n",
+            ),
+            (".cargo/config.toml", "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n"),
+        ];
+        assert_eq!(settings_inside(&host, &tokens), expected.map(|(path, text)| (path, text.to_owned())));
+        assert_eq!(settings_inside(&host, &[]), []);
+        assert_eq!(without_login("https://a:b@c@host/x@y"), "https://host/x@y");
     }
 
     #[test]

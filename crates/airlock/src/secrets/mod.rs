@@ -80,6 +80,9 @@ pub(crate) fn settle(
         settled.take(wish, value)?;
     }
     settled.home_files = files::render(&wanted);
+    for (path, text) in registries::settings_inside(host, &tokens) {
+        files::append(&mut settled.home_files, path, &text);
+    }
     settled.take_tokens(tokens);
     settled.refuse_what_is_typed(args)?;
     Ok(settled)

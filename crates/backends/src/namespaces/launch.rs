@@ -157,17 +157,21 @@ fn send(talk: &OwnedFd, trees: &[BorrowedFd<'_>]) -> Result<(), Failed> {
     Ok(())
 }
 
+/// How much was heard. Whoever ended without having heard us out has still said why.
+pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
+    match received {
+        Err(err) if err.kind() == io::ErrorKind::ConnectionReset => Ok(0),
+        other => other.map_err(|err| err.to_string()),
+    }
+}
+
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
 fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
     loop {
-        let count = match fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors) {
-            // It ended without having heard all that it was told: its last words came before.
-            Err(err) if err.kind() == io::ErrorKind::ConnectionReset => break,
-            received => received.map_err(|err| err.to_string())?,
-        };
+        let count = heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors))?;
         if count == 0 {
             break;
         }

@@ -11,6 +11,7 @@ mod etc;
 mod home;
 mod launch;
 mod outer;
+mod own;
 mod porter;
 mod root;
 mod seal;

@@ -3,7 +3,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEAT},
+    launch::{FAILED, SEAT, heard},
     seal,
 };
 use airlock_engine::{
@@ -88,8 +88,7 @@ pub(super) fn seat(begun: &Begun) -> Result<Seat, String> {
 fn hear(begun: &Begun, word: u8) -> Result<Vec<OwnedFd>, String> {
     let (mut bytes, mut said, mut descriptors) = ([0u8; 1024], Vec::new(), Vec::new());
     loop {
-        let count = fd::receive_with_fds(begun.talk.as_fd(), &mut bytes, &mut descriptors)
-            .map_err(|err| err.to_string())?;
+        let count = heard(fd::receive_with_fds(begun.talk.as_fd(), &mut bytes, &mut descriptors))?;
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
         match said.split_first() {
             Some((first, _)) if *first == word => return Ok(descriptors),

@@ -1,7 +1,7 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, etc, home, system, trust};
+use super::{During, Failed, etc, home, own, system, trust};
 use airlock_engine::{
     Plan,
     plan::{Bind, places::Kind},
@@ -13,8 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::{
     collections::VecDeque,
     ffi::CString,
-    fs::File,
-    io::{self, Write as _},
+    io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -107,7 +106,10 @@ pub(super) fn furnish(plan: &Plan, disk: BorrowedFd<'_>) -> Result<(), Failed> {
     for (number, tree) in plan.image.trees.iter().enumerate() {
         let is_etc = tree.host == Path::new("/etc");
         if plan.caller.is_root() || (is_etc && !matches!(tree.hide, Hide::Masks(_))) {
-            make_layer(disk, number)?;
+            let (upper, _) = make_layer(disk, number)?;
+            if is_etc {
+                own::write_shared(upper.as_fd(), &plan.etc)?;
+            }
         }
     }
     for path in &plan.image.covered {
@@ -252,9 +254,7 @@ impl Builder<'_> {
     fn upper(&self, number: usize, tree: &Tree) -> Result<(OwnedFd, OwnedFd), Failed> {
         let (upper, work) = make_layer(self.disk.as_fd(), number)?;
         if tree.host == Path::new("/etc") {
-            for (name, text) in &self.plan.etc {
-                own_file(upper.as_fd(), name, text).during(&format!("write /etc/{name}"))?;
-            }
+            own::write(upper.as_fd(), &self.plan.etc)?;
         }
         Ok((upper, work))
     }
@@ -446,25 +446,6 @@ fn make_own(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Fa
         rustix::fs::chmod(fd_path(&directory), Mode::from_raw_mode(mode)).during(&step)?;
     }
     Ok(directory)
-}
-
-/// Files of accounts, which a sandbox may change and keep.
-const ACCOUNTS: [&str; 4] = ["passwd", "group", "shadow", "gshadow"];
-
-/// Writes a file that replaces whatever has its name. What the sandbox made of the accounts stays.
-fn own_file(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
-    if ACCOUNTS.contains(&name) && mount::exists(directory, Path::new(name)) {
-        return Ok(());
-    }
-    let mode = if name.contains("shadow") { 0o640 } else { 0o644 };
-    match rustix::fs::unlinkat(directory, name, rustix::fs::AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-        Err(err) => return Err(err.into()),
-    }
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(mode))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    File::from(file).write_all(text.as_bytes())
 }
 
 fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {

@@ -11,6 +11,7 @@ use airlock_linux::{
     clone::{self, Dumpable},
     disk::{self, Limited},
     idmap::Extent,
+    job,
 };
 use airlock_net::publish::Published;
 use airlock_protocol::{
@@ -78,8 +79,9 @@ pub fn build(
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
     })?;
     let caller = Caller::current();
-    spare::adopt(sandbox, &spec, &caller);
-    let identity = plan::identify(&spec, sandbox, &caller)?;
+    let etc = plan::etc_files(&spec, &caller)?;
+    spare::adopt(sandbox, &spec, &caller, &etc);
+    let identity = plan::identify(&spec, sandbox, &caller, etc)?;
     let begun = backend.begin(&caller, &identity)?;
     let mut plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
@@ -414,7 +416,11 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     let Keeper { sandbox, launched, group, plan, .. } = keeper;
     let gone = match keep {
         Keep::Yes => None,
-        Keep::No(gone) => gone,
+        Keep::No(gone) => {
+            // Nobody waits for what follows, and others may be about to start.
+            job::give_way();
+            gone
+        }
     };
     let _ = launched.init.kill();
     let _ = launched.init.wait();

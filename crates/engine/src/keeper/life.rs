@@ -56,6 +56,8 @@ pub struct Life {
 pub const GRACE: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
+/// A program that only its command waits for is written down as running when it has run this long.
+const MOMENT: Duration = Duration::from_millis(3);
 /// A program that ran this long has started well; the next restart is a first one again.
 const WELL: Duration = Duration::from_secs(10);
 
@@ -83,11 +85,14 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
         for signal in keeper.early.take() {
             let _ = keeper.signal(program.process, signal).await;
         }
-        keeper.update(|state| {
+        keeper.change(|state| {
             state.status = Status::Running;
             state.started_at = Some(store::now());
             state.exit = None;
         });
+        if !is_private(keeper) {
+            keeper.write_down();
+        }
         let started = News::Started { pid: program.pid, terminal: program.terminal.clone() };
         let _ = life.news.send(started).await;
         keeper.runs.send_modify(|runs| *runs = runs.wrapping_add(1));
@@ -109,6 +114,13 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
     }
 }
 
+/// Whether only the command that started the program waits for it and nothing of it stays: nobody who looks for the
+/// sandbox can tell that it has not begun yet, so that a program that ends within a moment need not be written down.
+fn is_private(keeper: &Keeper) -> bool {
+    let spec = &keeper.spec;
+    !spec.keep && spec.restart == Restart::No && spec.stdio.passed() > 0
+}
+
 async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<Program, Refusal> {
     let wanted = program::Wanted {
         command: keeper.spec.command.clone(),
@@ -123,6 +135,7 @@ async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> 
 /// Waits for whatever ends the program.
 async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outcome {
     let deadline = keeper.plan.bounds.timeout.map(|timeout| Instant::now() + timeout);
+    let (moment, mut is_written) = (Instant::now() + MOMENT, !is_private(keeper));
     loop {
         tokio::select! {
             biased;
@@ -153,6 +166,10 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                 }
                 None => return Outcome::GuestDied,
             },
+            () = sleep_until(moment), if !is_written => {
+                keeper.write_down();
+                is_written = true;
+            }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                 put_down(keeper, program, signal::TERM, GRACE).await;
                 return Outcome::TimedOut;

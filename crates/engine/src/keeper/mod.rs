@@ -221,9 +221,18 @@ impl Keeper {
 
     /// Changes the state and writes it down.
     fn update(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.borrow_mut();
-        change(&mut state);
-        if let Err(err) = self.sandbox.write_state(&state) {
+        self.change(change);
+        self.write_down();
+    }
+
+    /// Changes the state as whoever asks the keeper sees it.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.borrow_mut());
+    }
+
+    /// Writes the state down for those who do not ask the keeper.
+    fn write_down(&self) {
+        if let Err(err) = self.sandbox.write_state(&self.state.borrow()) {
             note(&plan::chain(&err));
         }
     }

@@ -1,13 +1,15 @@
 //! A disk made in advance: the directories of a sandbox cost more to make than its namespaces, and the next one is
 //! usually like the last. A keeper makes one when its own sandbox is gone; whoever starts next takes it by a rename.
 //!
-//! A spare disk is always fresh: what a sandbox has used is deleted, never given to another.
+//! A spare disk is always fresh: what a sandbox has used is deleted, never given to another. It has those of our own files in
+//! it that all sandboxes have in common; a fingerprint of them is part of its name, so that no other is taken.
 
 use crate::{
     backend::Backend,
     plan::{
         Caller, Plan,
         ids::{is_shifted, shifted_base},
+        is_shared,
     },
     store::{Sandbox, Store},
 };
@@ -18,6 +20,7 @@ use airlock_protocol::{
 };
 use rustix::fs::{CWD, Mode, OFlags};
 use std::{
+    ffi::OsString,
     fs, io,
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
@@ -27,13 +30,14 @@ use std::{
 const MOST: usize = 2;
 
 /// Takes a spare disk for a sandbox that has none, if there is one that fits. Without one the sandbox makes its own.
-pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller) {
+pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'static str, String)]) {
     let own_disk = spec.limits.disk.is_none_or(|disk| disk.by == DiskBy::Watched);
     if !own_disk || spec.user != "0" || sandbox.disk().exists() {
         return;
     }
+    let ending = fingerprint(etc);
     for spare in spares(sandbox.store()) {
-        if fits(&spare, caller) && fs::rename(&spare, sandbox.disk()).is_ok() {
+        if ends_with(&spare, &ending) && fits(&spare, caller) && fs::rename(&spare, sandbox.disk()).is_ok() {
             return;
         }
     }
@@ -42,20 +46,37 @@ pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller) {
 /// Makes a spare disk like the one of `plan`, unless there are enough. Not having one costs a millisecond, so that
 /// nothing is said if it fails.
 pub(super) fn make(store: &Store, backend: &dyn Backend, plan: &Plan) {
-    if plan.user.uid != 0 || plan.bounds.disk.is_some() || spares(store).len() >= MOST {
+    if plan.user.uid != 0 || plan.bounds.disk.is_some() {
         return;
     }
-    let _ = try_make(store, backend, plan);
+    let ending = fingerprint(&plan.etc);
+    let (alike, other): (Vec<PathBuf>, Vec<PathBuf>) =
+        spares(store).into_iter().partition(|spare| ends_with(spare, &ending));
+    other.iter().for_each(|spare| discard(spare));
+    if alike.len() < MOST {
+        let _ = try_make(store, backend, plan, &ending);
+    }
 }
 
-fn try_make(store: &Store, backend: &dyn Backend, plan: &Plan) -> io::Result<()> {
+/// Removes a disk that nobody would take any more. Out of sight first: whoever still takes it takes it whole.
+fn discard(spare: &Path) {
+    let Some(name) = spare.file_name() else { return };
+    let mut hidden = OsString::from(".old-");
+    hidden.push(name);
+    let hidden = spare.with_file_name(hidden);
+    if fs::rename(spare, &hidden).is_ok() {
+        let _ = crate::store::remove_tree(&hidden);
+    }
+}
+
+fn try_make(store: &Store, backend: &dyn Backend, plan: &Plan, ending: &str) -> io::Result<()> {
     let mut random = [0u8; 6];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let id = SandboxId::from_random(random);
     let unfinished = folder(store).join(format!(".{id}"));
     fs::create_dir_all(&unfinished)?;
     let made = furnish(backend, plan, &unfinished, &id)
-        .and_then(|()| fs::rename(&unfinished, folder(store).join(id.as_str())));
+        .and_then(|()| fs::rename(&unfinished, folder(store).join(format!("{id}{ending}"))));
     if made.is_err() {
         let _ = crate::store::remove_tree(&unfinished);
     }
@@ -73,6 +94,19 @@ fn furnish(backend: &dyn Backend, plan: &Plan, path: &Path, id: &SandboxId) -> i
     spawn::with_file_ids(base, base, || backend.furnish(plan, disk.as_fd()))
 }
 
+/// Tells apart what is written on a disk in advance (FNV-1a). Chance is all it stands against: a state directory is its owner's.
+fn fingerprint(etc: &[(&'static str, String)]) -> String {
+    let shared = etc.iter().filter(|(name, _)| is_shared(name));
+    let bytes = shared.flat_map(|(name, text)| name.bytes().chain([0]).chain(text.bytes()).chain([0]));
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("-{hash:016x}")
+}
+
+fn ends_with(spare: &Path, ending: &str) -> bool {
+    spare.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(ending.as_bytes()))
+}
+
 fn fits(spare: &Path, caller: &Caller) -> bool {
     let owner = fs::symlink_metadata(spare).map(|spare| spare.uid());
     owner.is_ok_and(|uid| if caller.is_root() { is_shifted(uid) } else { uid == caller.uid })
@@ -87,4 +121,20 @@ fn spares(store: &Store) -> Vec<PathBuf> {
 
 fn folder(store: &Store) -> PathBuf {
     store.home().join("spare")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_disk_has_in_advance_is_told_apart_and_what_each_sandbox_has_of_its_own_is_not() {
+        let etc =
+            |hosts: &str, passwd: &str| vec![("hosts", hosts.to_owned()), ("passwd", passwd.to_owned())];
+        let one = fingerprint(&etc("a", "root"));
+        assert_eq!(one, fingerprint(&etc("b", "root")));
+        assert_ne!(one, fingerprint(&etc("a", "root2")));
+        assert!(ends_with(Path::new("/x/3f9a0c2e7b14-0123456789abcdef"), "-0123456789abcdef"));
+        assert!(!ends_with(Path::new("/x/3f9a0c2e7b14"), &one));
+    }
 }

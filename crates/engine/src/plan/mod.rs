@@ -108,8 +108,12 @@ pub struct Identity {
 }
 
 /// Finds out who is to be inside: the first thing a sandbox is built upon.
-pub fn identify(spec: &Spec, sandbox: &Sandbox, caller: &Caller) -> Result<Identity, Refusal> {
-    let etc = etc_files(spec, caller)?;
+pub fn identify(
+    spec: &Spec,
+    sandbox: &Sandbox,
+    caller: &Caller,
+    etc: Vec<(&'static str, String)>,
+) -> Result<Identity, Refusal> {
     let (user, home) = find_user(&spec.user, &etc)?;
     let ids = ids::map(caller, ids::base_of(sandbox), &user)?;
     Ok(Identity { etc, user, home, ids })
@@ -293,4 +297,9 @@ pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, Stri
     files.push(("passwd", passwd));
     files.push(("group", group));
     Ok(files)
+}
+
+/// Whether a file of [`etc_files`] is the same for every sandbox of one caller, as long as the host's accounts are.
+pub fn is_shared(name: &str) -> bool {
+    !["hosts", "hostname"].contains(&name)
 }

@@ -48,6 +48,15 @@ impl Judge {
         judged.rule.filter(|_| judged.verdict == Some(Verdict::Ask))
     }
 
+    /// Special ranges that a connection to `target` may lead into.
+    pub fn private(&self, target: &Target, port: u16) -> Vec<Cidr> {
+        let judged = self.connect(target, port);
+        match judged.inside {
+            true => self.narrowest(target, port).private,
+            false => judged.rule.map(|rule| rule.private().to_vec()).unwrap_or_default(),
+        }
+    }
+
     /// What a connection may lead to and whom it must meet, before it is known which rule its requests meet: no more than every
     /// rule allows that could let one of them pass.
     pub(crate) fn narrowest(&self, target: &Target, port: u16) -> Narrowest {
