@@ -4,6 +4,8 @@
 //! static GUEST: &[u8] = include_bytes!(env!("AIRLOCK_GUEST"));
 //! ```
 //!
+//! With the feature `scripts` also the program that runs scripts, from its own workspace in `script`.
+//!
 //! It runs a second cargo with a target directory of its own (the outer cargo holds the lock of the first), one
 //! for all profiles, so that debug and release builds share one guest.
 
@@ -22,18 +24,39 @@ const STATIC: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=s
 const SOURCES: [&str; 6] =
     ["crates/guest", "crates/linux", "crates/protocol", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
+/// What the program that runs scripts is made of besides.
+const SCRIPT_SOURCES: [&str; 3] = ["script/src", "script/Cargo.toml", "script/Cargo.lock"];
+
+/// A program that is carried inside.
+struct Program {
+    package: &'static str,
+    profile: &'static str,
+    /// The folder of its workspace, from the top.
+    workspace: &'static str,
+}
+
+const GUEST: Program = Program { package: "airlock-guest", profile: "guest", workspace: "." };
+const SCRIPT: Program = Program { package: "airlock-script", profile: "script", workspace: "script" };
+
 fn main() -> ExitCode {
-    match embed() {
-        Ok(guest) => {
-            println!("cargo::rustc-env=AIRLOCK_GUEST={}", guest.display());
-            println!("cargo::rustc-env=AIRLOCK_GUEST_ID={}", identity(&guest));
-            ExitCode::SUCCESS
-        }
+    match embed_all() {
+        Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn embed_all() -> Result<(), String> {
+    let guest = embed(&GUEST, &SOURCES)?;
+    println!("cargo::rustc-env=AIRLOCK_GUEST={}", guest.display());
+    println!("cargo::rustc-env=AIRLOCK_GUEST_ID={}", identity(&guest));
+    if env::var_os("CARGO_FEATURE_SCRIPTS").is_some() {
+        let script = embed(&SCRIPT, &SCRIPT_SOURCES)?;
+        println!("cargo::rustc-env=AIRLOCK_SCRIPT={}", script.display());
+    }
+    Ok(())
 }
 
 /// Tells builds of the guest apart; what lies under its name is compared with the guest itself when it is installed.
@@ -43,29 +66,29 @@ fn identity(guest: &Path) -> String {
     format!("{:016x}", std::hash::Hasher::finish(&hasher))
 }
 
-fn embed() -> Result<PathBuf, String> {
+fn embed(program: &Program, sources: &[&str]) -> Result<PathBuf, String> {
     let top = top()?;
     let target = text("TARGET")?;
     let out = PathBuf::from(text("OUT_DIR")?);
     let linker = linker_variable(&target);
-    for source in SOURCES {
+    for source in sources {
         println!("cargo::rerun-if-changed={}", top.join(source).display());
     }
     println!("cargo::rerun-if-env-changed={linker}");
 
     let folder = target_folder(&out);
-    let built = build(&top, &target, &folder)?;
+    let built = build(program, &top, &target, &folder)?;
     if !built {
         return Err(match static_libc(&target, &linker) {
-            true => "the guest did not build; the compiler's output is above".into(),
+            true => format!("{} did not build; the compiler's output is above", program.package),
             false => missing_libc(&target),
         });
     }
-    let guest = out.join("airlock-guest");
-    let made = folder.join(&target).join("guest/airlock-guest");
-    fs::copy(&made, &guest)
-        .map_err(|err| format!("could not copy the guest from {}: {err}", made.display()))?;
-    Ok(guest)
+    let copied = out.join(program.package);
+    let made = folder.join(&target).join(program.profile).join(program.package);
+    fs::copy(&made, &copied)
+        .map_err(|err| format!("could not copy {} from {}: {err}", program.package, made.display()))?;
+    Ok(copied)
 }
 
 fn top() -> Result<PathBuf, String> {
@@ -88,21 +111,21 @@ fn target_folder(out: &Path) -> PathBuf {
     marked.unwrap_or(out).join("embedded")
 }
 
-fn build(top: &Path, target: &str, folder: &Path) -> Result<bool, String> {
+fn build(program: &Program, top: &Path, target: &str, folder: &Path) -> Result<bool, String> {
     let cargo = text("CARGO")?;
     let status = Command::new(&cargo)
         .args([
             "build",
             "--package",
-            "airlock-guest",
+            program.package,
             "--profile",
-            "guest",
+            program.profile,
             "--target",
             target,
             "--target-dir",
         ])
         .arg(folder)
-        .current_dir(top)
+        .current_dir(top.join(program.workspace))
         .env_clear()
         .envs(env::vars_os().filter(|(name, _)| passes(name)))
         .env("CARGO_ENCODED_RUSTFLAGS", STATIC.join("\x1f"))

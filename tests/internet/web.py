@@ -9,6 +9,7 @@ import time
 
 import log
 import places
+import registry
 
 SANS = ["DNS:test"] + [
     f"DNS:{name}" for zone in (
@@ -100,6 +101,12 @@ class Web:
             if not data:
                 return False
             received += len(data)
+        if path.startswith("/packages/"):
+            status, kind, body = registry.answer(path, headers.get("host"))
+            head_text = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head_text.encode() + body)
+            await writer.drain()
+            return True
         if path.startswith("/bytes/"):
             return await self.send(int(path.split("/")[2]), writer)
         if path.startswith("/ticks"):

@@ -99,7 +99,15 @@ fn give_out(architecture: &Architecture, folder: &Path) -> Result<String> {
 
 /// The C library inside; still at an address of the kernel's choice, which a program that meets hostile input wants.
 fn build(architecture: &Architecture) -> Result<PathBuf> {
-    let mut build = cargo(&["build", "--release", "--package", "airlock", "--message-format=json"]);
+    let mut build = cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "airlock",
+        "--features",
+        "scripts",
+        "--message-format=json",
+    ]);
     build
         .args(["--target", architecture.target])
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");

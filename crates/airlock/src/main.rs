@@ -5,6 +5,7 @@
 //! | [`args`] | what a person types |
 //! | [`spec`], [`environment`], [`mounts`], [`streams`] | what `run` means by it |
 //! | [`config`], [`policy`], [`registries`], [`answers`] | files: settings, rules, package clients, answers that stay |
+//! | [`scripts`] | what looks at requests besides the rules |
 //! | [`secrets`] | what requests may carry and the program never sees |
 //! | [`commands`], [`ledger`] | one verb each |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
@@ -30,6 +31,7 @@ mod prompt;
 mod pump;
 mod registries;
 mod say;
+mod scripts;
 mod secrets;
 mod session;
 mod spec;
@@ -44,9 +46,14 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1).map(|word| word.into_string().unwrap_or_default());
     let verb = match (words.next().as_deref(), words.next().and_then(|id| id.parse().ok()), words.next()) {
         (Some("keep"), Some(id), None) => Some(args::Verb::Keep(args::KeepArgs { id })),
+        (Some("script-host"), None, None) => return finish(scripts::run()),
         _ => args::Cli::parse().verb,
     };
-    match commands::perform(verb) {
+    finish(commands::perform(verb))
+}
+
+fn finish(outcome: failure::Outcome) -> ExitCode {
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             say::say_failure(&failure);

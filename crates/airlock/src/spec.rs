@@ -10,7 +10,7 @@ use crate::{
 use airlock_protocol::{
     Name,
     policy::Policy,
-    spec::{Limits, Spec, Stdio, Workspace},
+    spec::{Limits, Script, Spec, Stdio, Workspace},
 };
 use std::{
     collections::BTreeMap,
@@ -31,6 +31,7 @@ pub(crate) struct Wall {
     /// Variables of the files that the project's file names.
     pub(crate) env: Vec<EnvWord>,
     pub(crate) secrets: Settled,
+    pub(crate) script: Option<Script>,
 }
 
 impl Host {
@@ -90,6 +91,7 @@ pub(crate) fn spec(
         keep: args.keep || args.streams.detach,
         stdio,
         policy: wall.policy.clone(),
+        script: wall.script.clone(),
         secrets: wall.secrets.secrets.clone(),
         home_files: wall.secrets.home_files.clone(),
         publish: args.network.publish.clone(),
@@ -206,6 +208,7 @@ mod tests {
             keep: true,
             stdio: Stdio::all(Stream::Null),
             policy: Default::default(),
+            script: None,
             secrets: Vec::new(),
             home_files: Vec::new(),
             publish: vec![Publish { address: Ipv4Addr::LOCALHOST.into(), port: 8080, inside: 80 }],

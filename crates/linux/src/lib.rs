@@ -7,6 +7,7 @@
 //! | [`mount`] | trees, overlays, masks, pivot |
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
+//! | [`alone`] | a program with nothing around it |
 //! | [`signal`] | signals as a descriptor |
 //! | [`job`], [`detach`] | the command as a job of its shell, processes that outlive it |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
@@ -19,6 +20,7 @@
     reason = "this is the crate that talks to the kernel; every block names its invariant"
 )]
 
+pub mod alone;
 pub mod caps;
 pub mod cgroup;
 pub mod clone;

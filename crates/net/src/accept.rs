@@ -197,6 +197,9 @@ struct Reached {
 /// Dials, after the greeting where TLS is expected. The status of the flow if it ends here.
 async fn reach(wall: &Rc<Wall>, near: &TcpStream, permit: Permit) -> Result<Reached, &'static str> {
     let trace = permit.trace();
+    if !wall.carrier.lets_connect(permit.target(), permit.port()).await {
+        return Err("script");
+    }
     let mut first = Vec::new();
     let mut look = None;
     if permit.tls() == Tls::Checked {

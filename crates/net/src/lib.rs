@@ -6,7 +6,9 @@
 //! | [`resolver`], [`dns`], [`names`] | the sandbox's name server, its messages, the addresses that stand for names |
 //! | [`accept`] | one connection of the sandbox: where to, whether, dialled, relayed |
 //! | [`sniff`], `greeting` | the first bytes of TLS, and what they must say |
+//! | [`filter`] | what looks at and changes requests: secrets, packages, scripts, and an embedder's own |
 //! | `packages` | which versions of packages come in |
+//! | [`scripts`] | a person's script that looks at requests |
 //! | [`egress`] | the only dialler |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`relay`] | bytes between two ends |
@@ -24,8 +26,11 @@ mod packages;
 pub mod publish;
 pub mod relay;
 pub mod resolver;
+pub mod scripts;
 mod secrets;
 pub mod sniff;
 pub mod tls;
 pub mod wall;
 pub mod webhook;
+
+pub use http::filter;

@@ -10,6 +10,7 @@
 //! | [`log`] | a keeper and `airlock logs` |
 //! | [`policy`] | a person and the gate: what may cross the wall |
 //! | [`secret`] | a person and the gate: what requests may carry, and a program never sees |
+//! | [`script`] | a keeper and the program that runs its script |
 //! | [`approval`] | a keeper and the person who is asked |
 //! | [`ledger`] | a keeper and whoever reads what crossed |
 //! | [`event`] | a keeper and whoever watches |
@@ -23,6 +24,7 @@ pub mod id;
 pub mod ledger;
 pub mod log;
 pub mod policy;
+pub mod script;
 pub mod secret;
 pub mod size;
 pub mod spec;

@@ -59,6 +59,9 @@ pub struct Spec {
     /// What may cross the wall.
     #[serde(default)]
     pub policy: Policy,
+    /// What looks at connections, requests and answers besides the rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Script>,
     /// What requests may carry and the program never sees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<Secret>,
@@ -77,6 +80,16 @@ pub struct Spec {
     /// How the ledger is kept.
     #[serde(default)]
     pub ledger: Ledger,
+}
+
+/// A script, as it was when the sandbox was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// What its errors call it.
+    pub name: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// A file in the home directory, written before the program starts.

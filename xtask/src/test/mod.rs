@@ -91,7 +91,14 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
         }
         println!("{why:#}\nwithout them some tests are skipped");
     }
-    let airlock = executables(&mut cargo(&["build", "--package", "airlock", "--message-format=json"]))?;
+    let airlock = executables(&mut cargo(&[
+        "build",
+        "--package",
+        "airlock",
+        "--features",
+        "scripts",
+        "--message-format=json",
+    ]))?;
     let (_, airlock) =
         airlock.into_iter().find(|(name, _)| name == "airlock").context("cargo built no airlock")?;
 

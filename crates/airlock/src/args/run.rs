@@ -143,6 +143,9 @@ pub(crate) struct NetworkArgs {
     /// Rules from a file, TOML or Markdown with front matter; repeatable
     #[arg(long, value_name = "FILE", help_heading = "Network")]
     pub(crate) policy: Vec<PathBuf>,
+    /// A Starlark script that looks at connections, requests and answers besides the rules
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    pub(crate) script: Option<PathBuf>,
     /// Let requests carry a secret that the program never sees, to its hosts only; repeatable
     #[arg(long, value_name = "NAME[@HOST,HOST]", value_parser = table::word, help_heading = "Network")]
     pub(crate) secret: Vec<table::Word>,

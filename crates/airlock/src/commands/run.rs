@@ -9,7 +9,7 @@ use crate::{
     failure::{Failure, Outcome},
     home, keeper, ledger, mounts, policy,
     say::{Voice, say},
-    secrets,
+    scripts, secrets,
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
     spec::{self, Host, Wall, spec},
     streams::{self, Kind, Ours},
@@ -71,7 +71,8 @@ fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure>
     }
     let mut policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
     let secrets = secrets::settle(args, project.as_ref(), &own, host, &mut policy)?;
-    Ok(Wall { policy, own, env, secrets })
+    let script = scripts::settle(args, project.as_ref(), host)?;
+    Ok(Wall { policy, own, env, secrets, script })
 }
 
 /// A sandbox that was made and has no keeper yet.

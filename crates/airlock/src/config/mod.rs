@@ -127,7 +127,7 @@ fn opened(
     let folder = path.parent().unwrap_or(Path::new("/"));
     let settings = project::parse(Source { name: &path.display().to_string(), text: &text }, folder)?;
     let mut files: Vec<Named> = Vec::new();
-    for file in settings.policy.iter().chain(&settings.env_file) {
+    for file in settings.policy.iter().chain(&settings.env_file).chain(&settings.script) {
         if files.len() == MOST_NAMED {
             let what = format!("{} names more than {MOST_NAMED} files", path.display());
             return Err(Failure::new(what).code(2).fix("put their rules or variables together"));

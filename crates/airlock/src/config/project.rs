@@ -31,7 +31,7 @@ use std::{
 const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 30] = [
+pub(crate) const KEYS: [&str; 31] = [
     "image",
     "name",
     "hostname",
@@ -58,6 +58,7 @@ pub(crate) const KEYS: [&str; 30] = [
     "deny",
     "ask",
     "policy",
+    "script",
     "audit_only",
     "publish",
     "network",
@@ -99,6 +100,7 @@ pub(crate) struct Settings {
     pub(crate) deny: Vec<Word>,
     pub(crate) ask: Vec<Word>,
     pub(crate) policy: Vec<PathBuf>,
+    pub(crate) script: Option<PathBuf>,
     pub(crate) audit_only: bool,
     pub(crate) publish: Vec<Publish>,
     pub(crate) network: Option<Network>,
@@ -165,6 +167,7 @@ impl Settings {
             "allow" => self.allow = words(value)?,
             "deny" => self.deny = words(value)?,
             "ask" => self.ask = words(value)?,
+            "script" => self.script = Some(folder.join(value.text()?)),
             "policy" => self.policy = value.each(|text| Ok(folder.join(text)))?,
             "audit_only" => self.audit_only = value.flag()?,
             "publish" => self.publish = value.each(values::publish)?,

@@ -17,6 +17,7 @@ pub mod life;
 mod link;
 pub mod log;
 pub mod program;
+mod script;
 pub mod spare;
 mod streams;
 pub mod terminal;

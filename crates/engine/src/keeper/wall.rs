@@ -1,6 +1,6 @@
 //! The wall of a sandbox: the gate that decides, and what carries what it permits.
 
-use super::{Keeper, Tasks, life::News, plan, watched};
+use super::{Keeper, Tasks, life::News, plan, script, watched};
 use crate::{backend::Porter, store::Sandbox};
 use airlock_gate::{
     Gate, Setup,
@@ -52,6 +52,7 @@ pub(super) struct Prepared {
     /// What opened connections are signed with, where any could be.
     pub(super) authority: Option<Rc<Authority>>,
     egress: Egress,
+    script: Option<script::Loaded>,
     webhook: Option<(Webhook, Egress)>,
     /// Ports of the host that lead inside, taken.
     pub(super) published: Vec<Published>,
@@ -79,7 +80,8 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result
     let (egress, webhook) = ways_out(&spec.egress, &spec.approvals)?;
     let published = listen(&spec.publish)?;
     let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
-    Ok(Prepared { gate, authority, egress, webhook, published })
+    let script = script::load(spec, &gate)?;
+    Ok(Prepared { gate, authority, egress, script, webhook, published })
 }
 
 /// Made anew at each start, and only where a rule or a secret looks inside connections.
@@ -95,9 +97,14 @@ fn authority(spec: &Spec) -> Result<Option<Rc<Authority>>, Refusal> {
 }
 
 fn looks_inside(spec: &Spec) -> bool {
-    let rule_looks = |rule: &Rule| rule.tls == Tls::Opened || !rule.request.is_any() || !rule.pins.is_empty();
+    let rule_looks = |rule: &Rule| {
+        rule.tls == Tls::Opened || !rule.request.is_any() || !rule.pins.is_empty() || rule.body.is_some()
+    };
     let Policy { rules, packages, .. } = &spec.policy;
-    !spec.secrets.is_empty() || !packages.registries.is_empty() || rules.iter().any(rule_looks)
+    spec.script.is_some()
+        || !spec.secrets.is_empty()
+        || !packages.registries.is_empty()
+        || rules.iter().any(rule_looks)
 }
 
 /// Takes the ports of the host.
@@ -164,12 +171,16 @@ impl Prepared {
             tasks.spawn_local(tell(Rc::new(hook), gate.clone(), patience));
         }
         let Some(seat) = seat else { return Ok(()) };
+        let mut filters = wall::Filters::default();
+        if let Some(script) = self.script {
+            filters.add(script.with_log(&keeper.log));
+        }
         let setup = wall::Setup {
             gate,
             egress: self.egress,
             hostname: &keeper.spec.hostname,
             authority: self.authority,
-            filters: wall::Filters::default(),
+            filters,
         };
         let wall = wall::raise(seat, setup, tasks)?;
         // Raised once: nobody has set it before.

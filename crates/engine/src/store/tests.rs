@@ -34,6 +34,7 @@ fn spec(name: &str) -> Spec {
         keep: true,
         stdio: Stdio::all(Stream::Null),
         policy: Default::default(),
+        script: None,
         secrets: Vec::new(),
         home_files: Vec::new(),
         publish: Default::default(),

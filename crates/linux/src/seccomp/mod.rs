@@ -80,6 +80,18 @@ impl Filter {
         Filter { program: assemble::assemble(&verdicts(relax)) }
     }
 
+    /// A filter that knows these calls only; all others are not permitted.
+    #[must_use]
+    pub fn only(calls: &[libc::c_long]) -> Filter {
+        let mut table = [Verdict::Errno(libc::EPERM); CALLS];
+        for place in calls.iter().filter_map(|call| assemble::index(*call)) {
+            if let Some(verdict) = table.get_mut(place) {
+                *verdict = Verdict::Allow;
+            }
+        }
+        Filter { program: assemble::assemble(&table) }
+    }
+
     /// Puts the calling thread and all it will ever start under the filter, for good. One system call, so it
     /// may run between fork and exec. no_new_privs must be set; EACCES says that it is not.
     pub fn install(&self) -> io::Result<()> {

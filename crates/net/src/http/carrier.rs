@@ -127,6 +127,11 @@ impl Carrier {
         }
     }
 
+    /// As [`Carrier::may_connect`], for a connection that is not opened.
+    pub(crate) async fn lets_connect(&self, target: &Target, port: u16) -> bool {
+        self.may_connect(target, port).await.is_ok()
+    }
+
     /// Whether the filters let a connection be dialled.
     pub(crate) async fn may_connect(&self, target: &Target, port: u16) -> Result<(), Failure> {
         for filter in &self.filters {

@@ -14,30 +14,30 @@ use hyper::body::Bytes;
 use std::{future::Future, pin::Pin};
 
 /// A future that stays on the keeper's thread.
-pub(crate) type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// One request on its way, the same for request and answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Passing {
+pub struct Passing {
     /// The name or address.
-    pub(crate) target: Target,
+    pub target: Target,
     /// The port.
-    pub(crate) port: u16,
+    pub port: u16,
     /// Whether it goes to a server whose certificate was verified.
-    pub(crate) is_verified: bool,
+    pub is_verified: bool,
     /// `GET`, `POST`, …
-    pub(crate) method: String,
+    pub method: String,
     /// The checked and decoded path.
-    pub(crate) path: String,
+    pub path: String,
     /// The rule that permitted it, in words.
-    pub(crate) rule: Option<String>,
+    pub rule: Option<String>,
     /// How much of bodies that rule shows to scripts.
-    pub(crate) body: Option<Body>,
+    pub body: Option<Body>,
 }
 
 /// Why something does not go on.
 #[derive(Debug, Clone)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// It is denied, and the ledger has it: answered with 403 where that is still possible, else the stream is reset.
     Denied(Denial),
     /// It cannot be done (a body that cannot be decoded, a helper that failed): answered with 502 or a reset.
@@ -45,11 +45,11 @@ pub(crate) enum Stop {
 }
 
 /// What a filter makes of a body; `None`: nothing.
-pub(crate) type Changed = Result<Option<Box<dyn Change>>, Stop>;
+pub type Changed = Result<Option<Box<dyn Change>>, Stop>;
 
 /// A body that a filter asked to see whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Whole {
+pub enum Whole {
     /// All of it; trailers are dropped.
     Body(Bytes),
     /// It is longer than was asked for.
@@ -57,10 +57,10 @@ pub(crate) enum Whole {
 }
 
 /// What becomes of a body that was gathered; `None`, for one that is longer only: it goes on as it is.
-pub(crate) type Remade = Result<Option<Bytes>, Stop>;
+pub type Remade = Result<Option<Bytes>, Stop>;
 
 /// Looks at and may change what passes. One for each sandbox.
-pub(crate) trait Filter {
+pub trait Filter {
     /// Whether flows to this place have to be opened so that it can look at them.
     fn wants(&self, target: &Target, port: u16) -> bool;
 
@@ -117,7 +117,7 @@ fn kept(body: Whole) -> Option<Bytes> {
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// To the server.
     Out,
     /// To the sandbox.
@@ -125,7 +125,7 @@ pub(crate) enum Way {
 }
 
 /// Changes a body, piece by piece. It keeps back as little as it can, and a bounded amount.
-pub(crate) trait Change {
+pub trait Change {
     /// The next piece; what may go on, which can be nothing yet.
     fn piece(&mut self, piece: Bytes) -> Result<Bytes, Stop>;
 

@@ -20,7 +20,7 @@ mod body;
 mod carrier;
 mod exchange;
 mod far;
-pub(crate) mod filter;
+pub mod filter;
 mod flight;
 mod flow;
 pub(crate) mod framing;
@@ -45,6 +45,13 @@ use std::rc::Rc;
 /// What looks at the requests of one sandbox.
 #[derive(Default)]
 pub struct Filters(pub(crate) Vec<Rc<dyn filter::Filter>>);
+
+impl Filters {
+    /// Adds one behind those that are there.
+    pub fn add(&mut self, filter: Rc<dyn filter::Filter>) {
+        self.0.push(filter);
+    }
+}
 
 /// A request that is not judged, because of what it looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,17 +7,16 @@
 //! | `index`, `npm`, `pypi`, `maven`, `semver` | indexes, read and written anew |
 //! | `places` | the registries of a policy |
 //! | `times` | what is known of versions |
-//! | `lookup` | what the keeper asks a registry itself |
+//! | `lookup`, `fetch` | what the keeper asks a registry itself |
 //! | `answers` | what becomes of a registry's answers |
 //!
 //! The wall is at the artefact: whatever an index shows, a version comes in only if it may. Its age is what the index told when it
 //! passed; else the date of the file itself (`last-modified`) if that is old enough; else what the index tells the keeper. What
 //! nobody tells is too young.
 
-#![cfg_attr(not(test), expect(dead_code, unused_imports, reason = "what carries requests comes next"))]
-
 mod answers;
 mod asked;
+mod fetch;
 mod index;
 mod lookup;
 mod maven;
@@ -30,7 +29,7 @@ mod semver;
 mod tests;
 mod times;
 
-pub(crate) use lookup::{Ask, Lookup};
+pub(crate) use fetch::Registries;
 
 use crate::http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole};
 use airlock_gate::{
@@ -41,6 +40,7 @@ use airlock_gate::{
 use airlock_protocol::policy::RegistryKind;
 use asked::Asked;
 use http::{HeaderMap, HeaderValue, header, request, response};
+use lookup::Lookup;
 use places::{Place, Settings};
 use rules::Refused;
 use std::{

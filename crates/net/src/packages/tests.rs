@@ -1,7 +1,7 @@
 //! The filter whole, with a registry that is a table.
 
 use super::*;
-use crate::packages::lookup::Fetched;
+use crate::packages::lookup::{Ask, Fetched};
 use airlock_gate::{Setup, ledger::Ledger};
 use airlock_protocol::policy::{self, Policy, Registry};
 use http::{Request, Response};

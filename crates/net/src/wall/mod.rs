@@ -12,6 +12,7 @@ use crate::{
     flows::Flows,
     http::{Carrier, proxy},
     names::Names,
+    packages::{Packages, Registries},
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
     secrets::Guard,
@@ -65,6 +66,10 @@ pub struct Setup<'a> {
 pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
     let Setup { gate, egress, hostname, authority, mut filters } = setup;
     let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
+    if authority.is_some() {
+        let registries = Registries { gate: Rc::clone(&gate), egress: Rc::clone(&egress) };
+        filters.0.push(Rc::new(Packages::new(Rc::clone(&gate), Rc::new(registries))));
+    }
     if !gate.secrets().is_empty() {
         // Last on the way out and first on the way in: nothing else of ours sees a value.
         filters.0.push(Rc::new(Guard::new(Rc::clone(&gate), Rc::clone(&egress))));
