@@ -51,8 +51,12 @@ impl Settings {
     /// What a path asks of the registries there: of several the one below whose index it is, else the first that knows it.
     pub(crate) fn asked(&self, target: &Target, port: u16, path: &str) -> Option<(Place, Asked)> {
         let all = || self.at(target, port).map(|place| (place.clone(), asked(place.kind, &place.base, path)));
+        let is_known = |(_, asked): &(Place, Asked)| !matches!(asked, Asked::Other | Asked::Unknown);
+        let is_below =
+            |place: &Place| path.strip_prefix(place.base.as_str()).is_some_and(|rest| rest.starts_with('/'));
         all()
-            .find(|(_, asked)| !matches!(asked, Asked::Other | Asked::Unknown))
+            .find(|found| is_below(&found.0) && is_known(found))
+            .or_else(|| all().find(is_known))
             .or_else(|| all().find(|(_, asked)| *asked == Asked::Unknown))
             .or_else(|| all().next())
     }
@@ -108,6 +112,7 @@ mod tests {
         };
 
         assert_eq!(kind("/npm/simple"), Some((RegistryKind::Npm, "simple".into())));
+        assert_eq!(kind("/npm/a/-/a-1.0.0.tgz"), Some((RegistryKind::Npm, "a".into())));
         assert_eq!(kind("/pypi/simple/npm/"), Some((RegistryKind::Pypi, "npm".into())));
         assert_eq!(kind("/files/a-1.0-py3-none-any.whl"), Some((RegistryKind::Pypi, "a".into())));
         assert_eq!(settings.asked(&r, 443, "/files/odd.tgz").unwrap().1, Asked::Unknown);
