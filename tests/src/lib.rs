@@ -28,6 +28,18 @@ pub use world::World;
 
 use std::time::{Duration, Instant};
 
+/// Flags that show a Rust toolchain at `/rust` inside: the host's own usually lies in a home directory, which is not shown.
+/// Nothing where `cargo xtask test` did not say where one is; return then.
+pub fn rust() -> Option<[String; 4]> {
+    let Some(place) = std::env::var_os("AIRLOCK_TEST_RUST") else {
+        skip("there is no toolchain that every user can read (cargo xtask test)");
+        return None;
+    };
+    let mount = format!("{}:/rust:ro", place.display());
+    let path = "PATH=/rust/bin:/usr/local/bin:/usr/bin:/bin:/root/.cargo/bin".to_owned();
+    Some(["--mount".to_owned(), mount, "--env".to_owned(), path])
+}
+
 /// How long anything may take before a test fails; far more than it needs.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,7 @@
 //! The package gate, with the clients people use and a registry of our own: one version is ten days old, one an hour.
 
 use crate::net::{Net, net};
-use airlock_tests::has_program;
+use airlock_tests::{has_program, rust};
 
 /// A policy that allows the registry and looks at what comes from there.
 fn gated(net: &Net, name: &str, more: &str) -> [String; 2] {
@@ -14,7 +14,7 @@ fn gated(net: &Net, name: &str, more: &str) -> [String; 2] {
 }
 
 #[track_caller]
-fn sh(net: &Net, flags: &[String; 2], script: &str) -> String {
+fn sh(net: &Net, flags: &[String], script: &str) -> String {
     net.world.sh(flags.iter().map(String::as_str), script).run().succeeded()
 }
 
@@ -70,12 +70,9 @@ fn pip_installs_the_version_that_is_old_enough() {
 
 #[test]
 fn cargo_fetches_the_version_that_is_old_enough() {
-    if !has_program("cargo") {
-        return;
-    }
-    let Some(net) = net() else { return };
+    let (Some(net), Some(rust)) = (net(), rust()) else { return };
     let name = net.internet.name("web");
-    let flags = gated(&net, &name, "");
+    let flags = [&gated(&net, &name, "")[..], &rust].concat();
 
     let said = sh(
         &net,
@@ -84,7 +81,7 @@ fn cargo_fetches_the_version_that_is_old_enough() {
             "mkdir -p k/src && cd k && touch src/lib.rs && export CARGO_HOME=$PWD/home && \
              export CARGO_REGISTRIES_OWN_INDEX=sparse+https://{name}/packages/crates/index/ && \
              printf '[package]\\nname = \"k\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[dependencies]\\nairlock-demo = {{ version = \"1\", registry = \"own\" }}\\n' > Cargo.toml && \
-             cargo fetch -q && grep -A1 airlock-demo Cargo.lock | grep -o '1\\.[01]\\.0' | head -1; \
+             cargo fetch -q >&2 && grep -A1 airlock-demo Cargo.lock | grep -o '1\\.[01]\\.0' | head -1; \
              curl -sS -m 30 https://{name}/packages/crates/dl/airlock-demo/1.1.0/download"
         ),
     );
