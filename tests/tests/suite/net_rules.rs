@@ -288,14 +288,23 @@ fn policies_are_joined_and_a_markdown_file_is_one_too() {
 }
 
 #[test]
-fn a_rule_that_needs_a_look_inside_is_refused_and_not_ignored() {
+fn a_rule_about_requests_that_cannot_be_seen_is_refused_and_not_ignored() {
     let Some(net) = net() else { return };
-    for key in ["methods = [\"GET\"]", "paths = [\"/x/**\"]", "git = \"fetch\""] {
-        let policy = net.policy(&format!("[[rule]]\nallow = \"api.web.test\"\n{key}\n"));
+    for keys in [
+        "tls = \"opaque\"\nmethods = [\"GET\"]",
+        "tls = \"opaque\"\npins = [\"sha256/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"]",
+        "ports = [22]\ngit = \"fetch\"",
+        "repositories = [\"acme/*\"]",
+    ] {
+        let policy = net.policy(&format!("[[rule]]\nallow = \"api.web.test\"\n{keys}\n"));
 
         let refused = net.world.airlock(["run", &policy[0], &policy[1], "--", "true"]).run();
 
-        assert!([2, 125].contains(&refused.code) && refused.stderr.contains("policy.toml:3"), "{refused}");
+        assert!([2, 125].contains(&refused.code), "{keys}: {refused}");
+        assert!(
+            refused.stderr.contains("policy.toml:") && refused.stderr.contains("fix:"),
+            "{keys}: {refused}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connections that the wall opens: the programs people use trust it without a flag, and nobody else does.
 
 use crate::net::{Net, net};
-use airlock_tests::{Who, World, has_program, not_applicable, who};
+use airlock_tests::{Who, World, has_program, not_applicable, skip, who};
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 /// A world whose keeper trusts the servers, and the flags that have the connections to `name` opened.
@@ -78,7 +78,7 @@ fn node_go_and_git_trust_what_the_wall_shows() {
 #[test]
 fn java_trusts_what_the_wall_shows() {
     if !has_program("java") || !has_program("keytool") {
-        return not_applicable("there is no Java on this host");
+        return skip("there is no Java on this host");
     }
     let Some(net) = net() else { return };
     let name = net.internet.name("web");

@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 30] = [
+const PACKAGES: [Package; 32] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -61,6 +61,8 @@ const PACKAGES: [Package; 30] = [
         program: BOTO3,
         reason: "a client that signs its requests, and who checks them",
     },
+    Package { name: "default-jdk-headless", program: "javac", reason: "a client of HTTP in Java" },
+    Package { name: "nodejs", program: "node", reason: "a client and a server of HTTP" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
