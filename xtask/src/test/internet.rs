@@ -67,7 +67,12 @@ impl Internet {
         let mut inside = self.enter();
         let dir = command.get_current_dir().unwrap_or_else(|| Path::new("/"));
         // Entering a mount namespace leads to its root.
-        inside.args(["env", "--chdir"]).arg(dir).arg(command.get_program()).args(command.get_args());
+        // Whoever started this in the background may have had signals ignored, which programs inherit.
+        inside
+            .args(["env", "--default-signal", "--chdir"])
+            .arg(dir)
+            .arg(command.get_program())
+            .args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => inside.env(name, value),
