@@ -130,7 +130,7 @@ fn squid(place: &Place, folder: &Path, port: u16) -> Result<Command> {
     let squid = program("squid").filter(|_| maker.exists());
     let squid = squid.context("there is no squid that opens TLS (apt-get install squid-openssl)")?;
     let made = folder.join("certificates");
-    try_out(Command::new(maker).args(["-c", "-M", "4MB", "-s"]).arg(&made))?;
+    try_out(Command::new(maker).args(["-c", "-s"]).arg(&made).args(["-M", "4MB"]))?;
     let settings = format!(
         "http_port 127.0.0.1:{plain}\n\
          https_port 127.0.0.1:{port} intercept ssl-bump tls-cert={both} generate-host-certificates=on \
