@@ -29,6 +29,8 @@ pub mod resolver;
 pub mod scripts;
 mod secrets;
 pub mod sniff;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 pub mod wall;
 pub mod webhook;

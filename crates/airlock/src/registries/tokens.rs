@@ -162,15 +162,20 @@ mod tests {
         Rule::new(Verdict::Allow, vec![host.into()], vec![Ports::one(443)], origin)
     }
 
+    /// Rules that allow the registry of each client.
+    fn all_allowed() -> Policy {
+        let named =
+            [("npm", "npm.example.com"), ("pypi", "pip.example.com"), ("crates", "crates.example.com")];
+        let rules = named.map(|(group, host)| rule(group, host)).into();
+        Policy { rules, ..Policy::default() }
+    }
+
     #[test]
     fn tokens_of_allowed_registries_become_secrets_of_their_hosts() {
         let folder = tempfile::tempdir().unwrap();
         let host = host_with(&folder.path().canonicalize().unwrap());
-        let named =
-            [("npm", "npm.example.com"), ("pypi", "pip.example.com"), ("crates", "crates.example.com")];
-        let rules = named.map(|(group, host)| rule(group, host)).into();
 
-        let tokens = tokens(&host, &Policy { rules, ..Policy::default() });
+        let tokens = tokens(&host, &all_allowed());
 
         let told: Vec<String> = tokens
             .iter()
@@ -194,11 +199,8 @@ mod tests {
     fn clients_inside_know_the_registries_and_no_login() {
         let folder = tempfile::tempdir().unwrap();
         let host = host_with(&folder.path().canonicalize().unwrap());
-        let named =
-            [("npm", "npm.example.com"), ("pypi", "pip.example.com"), ("crates", "crates.example.com")];
-        let rules = named.map(|(group, host)| rule(group, host)).into();
 
-        let tokens = tokens(&host, &Policy { rules, ..Policy::default() });
+        let tokens = tokens(&host, &all_allowed());
 
         let expected = [
             (".npmrc", "registry=https://npm.example.com/\n"),

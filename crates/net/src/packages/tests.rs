@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::packages::lookup::{Ask, Fetched};
-use airlock_gate::{Setup, ledger::Ledger};
+use crate::tests::setup;
+use airlock_gate::Setup;
 use airlock_protocol::policy::{self, Policy, Registry};
 use http::{Request, Response};
 use hyper::body::Bytes;
@@ -38,21 +39,10 @@ struct World {
 
 fn world(kind: RegistryKind, packages: policy::Packages, table: Table) -> World {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
     let registries = vec![Registry { kind, url: "https://r.example/base/".into() }];
     let policy = Policy { packages: policy::Packages { registries, ..packages }, ..Policy::default() };
-    let ledger = Ledger::open(folder.path(), sandbox.clone(), false).unwrap();
-    let gate = Gate::new(Setup {
-        sandbox,
-        name: "web".into(),
-        policy,
-        ledger,
-        ask_timeout: Duration::from_secs(1),
-        published: Vec::new(),
-        secrets: Default::default(),
-        can_open: true,
-    })
-    .unwrap();
+    let ask_timeout = Duration::from_secs(1);
+    let gate = Gate::new(Setup { ask_timeout, can_open: true, ..setup(folder.path(), policy) }).unwrap();
     let (gate, table) = (Rc::new(gate), Rc::new(table));
     let mut packages = Packages::new(gate.clone(), table.clone());
     packages.now = || NOW;

@@ -1,5 +1,6 @@
 use super::*;
-use airlock_gate::{Crossing, Gate, Setup, ledger::Ledger, policy};
+use crate::tests::setup;
+use airlock_gate::{Crossing, Gate, Setup, policy};
 use proptest::prelude::*;
 use std::{
     io::{ErrorKind, Read, Write},
@@ -70,18 +71,8 @@ fn one_end_can_end_and_still_be_answered() {
 /// What a rule with these keys lets pass.
 async fn metered(keys: &str) -> Meter {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox = airlock_protocol::SandboxId::from_random([1; 6]);
-    let rules = format!("{keys}\n");
-    let setup = Setup {
-        ledger: Ledger::open(folder.path(), sandbox.clone(), false).unwrap(),
-        sandbox,
-        name: "web".to_owned(),
-        policy: policy::parse_toml("airlock.toml", &rules).unwrap().policy,
-        ask_timeout: Duration::from_secs(1),
-        published: Vec::new(),
-        can_open: false,
-        secrets: Default::default(),
-    };
+    let policy = policy::parse_toml("airlock.toml", &format!("{keys}\n")).unwrap().policy;
+    let setup = Setup { ask_timeout: Duration::from_secs(1), ..setup(folder.path(), policy) };
     let gate = Gate::new(setup).unwrap();
     let target = "a.test".parse().unwrap();
     gate.ask(Crossing::Connect { target, port: 443 }).await.unwrap().meter()

@@ -1,7 +1,7 @@
 //! The filter, with a program of the test's own that answers as it is told.
 
 use super::*;
-use airlock_gate::ledger::Ledger;
+use crate::tests::setup;
 use airlock_protocol::{
     policy::Policy,
     script::{self as wire, Answer},
@@ -36,19 +36,9 @@ struct World {
 
 fn world(policy: Policy, answers: Answers) -> World {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
-    let ledger = Ledger::open(folder.path(), sandbox.clone(), false).unwrap();
-    let gate = Gate::new(airlock_gate::Setup {
-        sandbox,
-        name: "web".into(),
-        policy,
-        ledger,
-        ask_timeout: Duration::from_secs(1),
-        published: Vec::new(),
-        secrets: Default::default(),
-        can_open: true,
-    })
-    .unwrap();
+    let ask_timeout = Duration::from_secs(1);
+    let made = airlock_gate::Setup { ask_timeout, can_open: true, ..setup(folder.path(), policy) };
+    let gate = Gate::new(made).unwrap();
     let told: Rc<RefCell<Vec<String>>> = Rc::default();
     let lines = told.clone();
     let scripts = Scripts::load(Setup {

@@ -1,9 +1,9 @@
 //! One request and its answer through the guard, without a network.
 
 use super::{decode::tests::encoded, frames::tests::frame, *};
-use airlock_gate::{Reason, Setup, ledger::Ledger, secrets::Secrets};
+use crate::tests::setup;
+use airlock_gate::{Reason, Setup, secrets::Secrets};
 use airlock_protocol::{
-    SandboxId,
     ledger::{Crossing, Entry},
     policy::{Origin, Policy, Ports, Rule, Verdict},
     secret::{From, Secret, Values},
@@ -44,7 +44,6 @@ impl World {
         let values =
             Values(values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
         let folder = tempfile::tempdir().unwrap();
-        let sandbox = SandboxId::from_random([1; 6]);
         let hosts = vec!["*".to_owned()];
         let rule = Rule::new(
             Verdict::Allow,
@@ -52,15 +51,12 @@ impl World {
             vec![Ports { first: 1, last: 65535 }],
             Origin { from: "test".into(), line: 0 },
         );
+        let policy = Policy { rules: vec![rule], ..Policy::default() };
         let gate = Gate::new(Setup {
-            ledger: Ledger::open(folder.path(), sandbox.clone(), false).unwrap(),
-            sandbox,
-            name: "web".into(),
-            policy: Policy { rules: vec![rule], ..Policy::default() },
             ask_timeout: Duration::from_secs(1),
-            published: Vec::new(),
             can_open: true,
             secrets: Secrets::new(secrets, &values).unwrap(),
+            ..setup(folder.path(), policy)
         });
         let gate = Rc::new(gate.unwrap());
         World { guard: Guard::with(gate.clone(), tokens), gate, folder }

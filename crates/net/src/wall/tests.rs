@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::flows::What;
-use airlock_gate::{Setup, ledger::Ledger, policy::parse_toml};
+use crate::tests::setup;
+use airlock_gate::{Setup, policy::parse_toml};
 use airlock_linux::{fd, net::seat};
 use std::{
     io::{Read, Write},
@@ -139,17 +140,8 @@ impl World {
             eprintln!("skipped: no network namespaces");
             return None;
         };
-        let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
-        let gate = Gate::new(Setup {
-            sandbox: sandbox.clone(),
-            name: "web".to_owned(),
-            policy: parse_toml("airlock.toml", policy).unwrap().policy,
-            ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
-            ask_timeout: Duration::from_secs(60),
-            published: vec![80],
-            can_open: false,
-            secrets: Default::default(),
-        });
+        let policy = parse_toml("airlock.toml", policy).unwrap().policy;
+        let gate = Gate::new(Setup { published: vec![80], ..setup(folder.path(), policy) });
         let mut tasks = JoinSet::new();
         let egress = Egress::to_loopback(names);
         let setup = super::Setup {

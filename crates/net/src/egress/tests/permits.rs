@@ -1,22 +1,13 @@
 //! What a permit opens, from a person's rules to the connection.
 
 use super::*;
-use airlock_gate::{Crossing, Gate, Setup, ledger::Ledger, policy};
-use airlock_protocol::SandboxId;
+use crate::tests::setup;
+use airlock_gate::{Crossing, Gate, Setup, policy};
 
 fn gate(rules: &str) -> (Gate, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox = SandboxId::from_random([1; 6]);
-    let setup = Setup {
-        ledger: Ledger::open(folder.path(), sandbox.clone(), false).unwrap(),
-        sandbox,
-        name: "web".to_owned(),
-        policy: policy::parse_toml("airlock.toml", rules).unwrap().policy,
-        ask_timeout: Duration::from_secs(1),
-        published: Vec::new(),
-        can_open: false,
-        secrets: Default::default(),
-    };
+    let policy = policy::parse_toml("airlock.toml", rules).unwrap().policy;
+    let setup = Setup { ask_timeout: Duration::from_secs(1), ..setup(folder.path(), policy) };
     (Gate::new(setup).unwrap(), folder)
 }
 

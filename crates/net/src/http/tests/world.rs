@@ -1,5 +1,6 @@
 //! A program's connection to a server of our own, opened on its way.
 
+use crate::tests::setup;
 use crate::{
     egress::Egress,
     flows::{Flows, What},
@@ -8,9 +9,7 @@ use crate::{
     secrets::Guard,
     tls::{Authority, Speaks, Upstream},
 };
-use airlock_gate::{
-    Crossing, Gate, Setup, host::Target, ledger::Ledger, policy::parse_toml, secrets::Secrets,
-};
+use airlock_gate::{Crossing, Gate, Setup, host::Target, policy::parse_toml, secrets::Secrets};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::{
@@ -101,17 +100,8 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
-        let sandbox: airlock_protocol::SandboxId = "3f9a0c2e7b14".parse().unwrap();
-        let gate = Gate::new(Setup {
-            sandbox: sandbox.clone(),
-            name: "web".to_owned(),
-            policy: parse_toml("airlock.toml", &allowing(port)).unwrap().policy,
-            ledger: Ledger::open(folder.path(), sandbox, false).unwrap(),
-            ask_timeout: Duration::from_secs(60),
-            published: Vec::new(),
-            secrets,
-            can_open: true,
-        });
+        let policy = parse_toml("airlock.toml", &allowing(port)).unwrap().policy;
+        let gate = Gate::new(Setup { secrets, can_open: true, ..setup(folder.path(), policy) });
         let theirs = Authority::new().unwrap();
         let mut egress = Egress::to_loopback(&["a.test"]);
         let other = Authority::new().unwrap();

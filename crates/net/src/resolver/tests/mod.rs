@@ -3,9 +3,9 @@ mod sockets;
 
 use super::*;
 use crate::names::Bounds;
-use airlock_gate::{Setup, ledger::Ledger, policy};
+use crate::tests::setup;
+use airlock_gate::policy;
 use airlock_protocol::{
-    SandboxId,
     event::Event,
     ledger::{Crossing as Recorded, Entry},
     policy::Policy,
@@ -52,19 +52,7 @@ fn world(text: &str) -> World {
 
 fn world_with(policy: Policy, bounds: Bounds) -> World {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox = SandboxId::from_random([1; 6]);
-    let ledger = Ledger::open(folder.path(), sandbox.clone(), false).unwrap();
-    let setup = Setup {
-        sandbox,
-        name: "web".to_owned(),
-        policy,
-        ledger,
-        ask_timeout: Duration::from_secs(60),
-        published: Vec::new(),
-        can_open: false,
-        secrets: Default::default(),
-    };
-    let gate = Rc::new(Gate::new(setup).unwrap());
+    let gate = Rc::new(Gate::new(setup(folder.path(), policy)).unwrap());
     let opened = Rc::new(Opened::default());
     let itself =
         Itself { hostname: "Web".to_owned(), v4: "198.18.0.1".parse().unwrap(), v6: "fd61::1".parse().ok() };
