@@ -1,0 +1,1 @@
+//! Which paths of a workspace are protected or hidden.

@@ -1,0 +1,1 @@
+//! What a sandbox changed in its copy of the workspace.
