@@ -1,7 +1,10 @@
 //! From the flags of `run` to a [`Spec`]: what was typed becomes what was meant, once. Pure but for environment files.
 
 use crate::{
-    args::{RunArgs, WorkspaceMode, values::EnvWord},
+    args::{
+        RunArgs, WorkspaceMode,
+        values::{EnvWord, MountWord},
+    },
     config::{self, own::Own},
     environment::{environment, parse_file},
     failure::Failure,
@@ -9,9 +12,9 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::Paths,
+    files::{Paths, Provided},
     policy::Policy,
-    spec::{Limits, Script, Spec, Stdio, Workspace},
+    spec::{Limits, Mount, Script, Spec, Stdio, Workspace},
 };
 use std::{
     collections::BTreeMap,
@@ -79,9 +82,9 @@ pub(crate) fn spec(
         name,
         workdir,
         workspace,
-        mounts: args.mounts.clone(),
+        mounts: args.mounts.iter().filter_map(bind).collect(),
         volumes: Vec::new(),
-        provided: Vec::new(),
+        provided: args.mounts.iter().filter_map(served).collect(),
         paths: Paths::default(),
         tmpfs: args.tmpfs.clone(),
         env,
@@ -103,6 +106,20 @@ pub(crate) fn spec(
         approvals: wall.own.approvals.clone(),
         ledger: wall.own.ledger.clone(),
     })
+}
+
+fn bind(word: &MountWord) -> Option<Mount> {
+    match word {
+        MountWord::Bind(mount) => Some(mount.clone()),
+        MountWord::Provided(_) => None,
+    }
+}
+
+fn served(word: &MountWord) -> Option<Provided> {
+    match word {
+        MountWord::Bind(_) => None,
+        MountWord::Provided(provided) => Some(provided.clone()),
+    }
 }
 
 fn workspace(mode: WorkspaceMode, directory: &Path) -> Result<Workspace, Failure> {
@@ -156,7 +173,7 @@ pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure>
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Disk, DiskBy, Mount, Publish, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Disk, DiskBy, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
     use std::{io::Write, net::Ipv4Addr};
 

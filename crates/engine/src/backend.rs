@@ -62,6 +62,10 @@ pub struct Launched {
     pub terminals: Option<OwnedFd>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
+    /// The kernel's devices of the programmable mounts, in the plan's order.
+    pub served: Vec<OwnedFd>,
+    /// The sandbox's outer user namespace, where mounts are made while it runs.
+    pub outer: Option<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
 }

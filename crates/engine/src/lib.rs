@@ -3,11 +3,13 @@
 //! - [`store`]: the state directory, the truth about every sandbox
 //! - [`plan`]: from what was asked for to what was checked
 //! - [`backend`]: the seam to the places that run it
+//! - [`inside`]: a process that changes the mounts of a sandbox that runs
 //! - [`keeper`]: the process that owns one sandbox
 //! - [`doctor`]: what this host can do
 
 pub mod backend;
 pub mod doctor;
+pub mod inside;
 pub mod keeper;
 pub mod plan;
 pub mod store;

@@ -1,10 +1,10 @@
 //! The flags of `run` and `exec`.
 
-use super::values::{self, EnvWord};
+use super::values::{self, EnvWord, MountWord};
 use crate::secrets::table;
 use airlock_protocol::{
     Name,
-    spec::{Disk, Mount, Publish, Restart, Tmpfs},
+    spec::{Disk, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
@@ -64,9 +64,9 @@ pub(crate) struct RunArgs {
     /// Directory to start in (default: the workspace, or / without one)
     #[arg(short, long, value_name = "DIR", help_heading = "Files")]
     pub(crate) workdir: Option<PathBuf>,
-    /// Show a host path inside; repeatable
-    #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount, help_heading = "Files")]
-    pub(crate) mounts: Vec<Mount>,
+    /// Show a host path inside, or files that airlock serves (type=memory|real|readonly|overlay,dst=...); repeatable
+    #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount_word, help_heading = "Files")]
+    pub(crate) mounts: Vec<MountWord>,
     /// An empty directory in memory; repeatable
     #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
     pub(crate) tmpfs: Vec<Tmpfs>,

@@ -12,6 +12,7 @@ mod ledger;
 mod lifecycle;
 mod list;
 mod logs;
+mod mount;
 mod policy;
 mod remove;
 mod run;
@@ -52,6 +53,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Prune(args) => remove::prune(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
+        Verb::Mount(args) => mount::mount(args),
+        Verb::Unmount(args) => mount::unmount(args),
         Verb::Policy(args) => policy::perform(&args),
         Verb::Secret(args) => secret::perform(&args),
         Verb::Ledger(args) => ledger::ledger(&args),
@@ -64,6 +67,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Completion(args) => completion::completion(args.shell),
         Verb::Version(args) => version(&args),
         Verb::Keep(args) => keep::run(&args),
+        Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),
     }

@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, SEAT},
+    launch::{FAILED, SEALED, SEAT, SERVED},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -72,7 +72,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     mount::make_private().during("make the mounts private")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
-    root::build(plan, opened, trees)?;
+    let served = root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
@@ -83,6 +83,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     drop(ending);
     await_seat(talk)?;
     seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
+    for device in &served {
+        fd::send_all(talk.as_fd(), &[SERVED], &[device.as_fd()]).during("speak to the keeper")?;
+    }
+    drop(served);
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
     seal::execute(guest, ends.link)

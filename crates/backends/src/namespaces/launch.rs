@@ -32,6 +32,8 @@ pub(super) const FAILED: u8 = b'!';
 pub(super) const SEAT: u8 = b'n';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
+/// What the child says for each programmable mount, with the kernel's device of it attached.
+pub(super) const SERVED: u8 = b'f';
 /// What the child says when it is sealed, with its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
@@ -59,8 +61,10 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((terminals, seat, porter)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
+            Ok((ends, seat, porter)) => {
+                let Ends { terminals, served } = ends;
+                let outer = outer.user().try_clone_to_owned().ok();
+                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), served, outer, porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -89,7 +93,7 @@ fn finish(
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
+) -> Result<(Ends, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
@@ -104,9 +108,9 @@ fn finish(
     fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let terminals = listen(talk).map_err(unsealed)?;
+    let ends = listen(talk, plan.provided.len()).map_err(unsealed)?;
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((terminals, seat, porter))
+    Ok((ends, seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
@@ -165,8 +169,16 @@ pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
     }
 }
 
+/// What the child hands over.
+struct Ends {
+    /// The root directory of its devpts.
+    terminals: OwnedFd,
+    /// The devices of its programmable mounts.
+    served: Vec<OwnedFd>,
+}
+
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
+fn listen(talk: &OwnedFd, mounts: usize) -> Result<Ends, String> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
@@ -181,8 +193,13 @@ fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
     if let Some(at) = failed {
         return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
     }
-    match (said.as_slice(), descriptors.pop()) {
-        ([SEALED], Some(terminals)) => Ok(terminals),
+    match (said.split_last(), descriptors.pop()) {
+        (Some((&SEALED, served)), Some(terminals))
+            if (served.len(), descriptors.len()) == (mounts, mounts)
+                && served.iter().all(|word| *word == SERVED) =>
+        {
+            Ok(Ends { terminals, served: descriptors })
+        }
         _ => Err(KILLED.to_owned()),
     }
 }

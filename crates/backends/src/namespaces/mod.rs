@@ -9,6 +9,7 @@
 mod child;
 mod etc;
 mod home;
+mod inside;
 mod launch;
 mod outer;
 mod own;
@@ -18,6 +19,7 @@ mod seal;
 mod system;
 mod trust;
 
+pub use inside::perform as perform_inside;
 pub use launch::Namespaces;
 
 use std::io;

@@ -7,7 +7,10 @@ use airlock_engine::{
     plan::{Bind, places::Kind},
 };
 use airlock_images::host::{Hide, Mask, Tree};
-use airlock_linux::mount::{self, Access, Depth, Overlay};
+use airlock_linux::{
+    fuse,
+    mount::{self, Access, Depth, Overlay},
+};
 use airlock_protocol::spec::DiskBy;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::{
@@ -25,6 +28,8 @@ pub(super) struct Opened {
     binds: Vec<OwnedFd>,
     /// What hides parts of the host, one for each tree that has it. The staging directory may cover their paths.
     layers: VecDeque<OwnedFd>,
+    /// The kernel's devices, one for each programmable mount.
+    served: Vec<OwnedFd>,
     /// The guest program, in this mount namespace.
     pub(super) guest: OwnedFd,
 }
@@ -52,12 +57,19 @@ impl Opened {
             }
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
-        Ok(Opened { disk, binds, layers, guest })
+        let served = plan.provided.iter().map(|_| fuse::open_device()).collect::<io::Result<_>>();
+        let served = served.during("open /dev/fuse")?;
+        Ok(Opened { disk, binds, layers, served, guest })
     }
 }
 
 /// Builds the root and enters it.
-pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Result<(), Failed> {
+/// Gives the devices of its programmable mounts, which nobody serves yet: nothing may touch them here.
+pub(super) fn build(
+    plan: &Plan,
+    opened: Opened,
+    trees: VecDeque<OwnedFd>,
+) -> Result<Vec<OwnedFd>, Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
         Disk::Directory(disk) => match plan.bounds.disk {
@@ -87,10 +99,12 @@ pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Re
     if let Some(stores) = stores {
         stores.cover(variable(plan, "JAVA_HOME"))?;
     }
+    builder.served(&opened.served)?;
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
-    mount::pivot_into(builder.root.as_fd()).during("enter the new root")
+    mount::pivot_into(builder.root.as_fd()).during("enter the new root")?;
+    Ok(opened.served)
 }
 
 /// Makes what [`build`] would make on the disk of a sandbox like this, for one that comes later.
@@ -331,6 +345,19 @@ impl Builder<'_> {
                 let Some(place) = system::open_if_there(self.root.as_fd(), &hidden)? else { continue };
                 self.covers.cover(&place).during(&format!("hide {}", hidden.display()))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Programmable mounts.
+    fn served(&self, devices: &[OwnedFd]) -> Result<(), Failed> {
+        for (served, device) in self.plan.provided.iter().zip(devices) {
+            let step = format!("mount {}", served.target.display());
+            let owner = (self.plan.user.uid, self.plan.user.gid);
+            let tree = fuse::mount(device.as_fd(), owner).during(&step)?;
+            let target = mount::make_dir(self.root.as_fd(), &served.target)
+                .during(&format!("{step}: no such place in this image, and it cannot be made"))?;
+            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
         }
         Ok(())
     }

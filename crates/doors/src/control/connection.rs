@@ -164,6 +164,8 @@ impl Connection {
             Request::SetSecrets(values) => done(self.keeper.set_secrets(&values)),
             Request::Approvals => Some(Reply::Approvals { pending: self.keeper.gate().pending() }),
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
+            Request::Mount(shown) => done(self.keeper.mount(shown).await),
+            Request::Unmount { target } => done(self.keeper.unmount(&target).await),
             Request::Watch => {
                 let (events, replies) = (self.keeper.gate().events(), self.replies.clone());
                 self.watchers.spawn_local(tell_events(events, replies));

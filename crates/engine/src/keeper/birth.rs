@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, spare, wall, watch, watched};
+use super::{Keeper, Tasks, life, link, log::Log, program, provided, spare, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -136,6 +136,7 @@ impl Born {
     /// Sets everything in motion but the program itself. Needs a runtime.
     pub fn wake(mut self, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> io::Result<Awake> {
         let seat = self.launched.seat.take();
+        let served = std::mem::take(&mut self.launched.served);
         self.launched.set_nonblocking()?;
         let link =
             Rc::new(watched(self.launched.link.try_clone()?, Interest::READABLE | Interest::WRITABLE)?);
@@ -146,6 +147,8 @@ impl Born {
         let is_recheck_due = self.plan.image.is_recheck_due;
         let (keeper, wall) = self.into_keeper(guest, orders);
         let keeper = Rc::new(keeper);
+        keeper.serve_mounts(served).map_err(|refusal| io::Error::other(refusal.what))?;
+        tasks.spawn_local(provided::tell(keeper.clone()));
         tasks.spawn_local(wall::tell_trouble(keeper.gate.clone(), teller.clone()));
         wall.raise(&keeper, seat, tasks)?;
         tasks.spawn_local(link::write(link.clone(), queue));
@@ -187,6 +190,7 @@ impl Born {
             gate: self.wall.gate.clone(),
             wall: std::cell::OnceCell::new(),
             published: RefCell::default(),
+            mounts: provided::Mounts::default(),
             plan,
         };
         (keeper, self.wall)
@@ -413,6 +417,7 @@ pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::stat
 
 /// Takes down what is left of a sandbox that has ended; the process has one thread again.
 pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
+    keeper.mounts.stop();
     let Keeper { sandbox, launched, group, plan, .. } = keeper;
     let gone = match keep {
         Keep::Yes => None,

@@ -5,6 +5,7 @@
 //!
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
+//! - `provided`: programmable mounts, and mounts while it runs
 //! - [`spare`]: a disk made in advance for the next sandbox
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
@@ -17,6 +18,7 @@ pub mod life;
 mod link;
 pub mod log;
 pub mod program;
+mod provided;
 mod script;
 pub mod spare;
 mod streams;
@@ -76,6 +78,8 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
+    /// Programmable mounts, and what was mounted while it runs.
+    mounts: provided::Mounts,
 }
 
 /// What a client may want of the main program.

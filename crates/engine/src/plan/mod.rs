@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 pub use bounds::Bounds;
 pub use ids::Caller;
-pub use places::Bind;
+pub use places::{Bind, Served};
 
 /// A sandbox that can be built on this host.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub struct Plan {
     pub image: HostImage,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
+    /// Programmable mounts.
+    pub provided: Vec<Served>,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the host that lead inside.
@@ -136,6 +138,8 @@ pub fn check(
     refuse_home_in_image(&caller, &image, store.home())?;
     let Identity { etc, user, home, ids } = identity;
     let binds = places::binds(spec, &caller, store.home())?;
+    places::refuse_below_served(spec)?;
+    let provided = places::served(&spec.provided, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
@@ -151,6 +155,7 @@ pub fn check(
         caller,
         image,
         binds,
+        provided,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,
