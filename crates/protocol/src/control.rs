@@ -10,10 +10,10 @@
 use crate::{
     approval::{Answer, Pending},
     event::Event,
+    files::Provided,
     guest::End,
     policy::{Policy, Rule},
     secret::Values,
-    files::Provided,
     spec::{Mount, Stdio, WindowSize},
     state::{Exit, State},
 };

@@ -379,7 +379,8 @@ mod tests {
 
     #[test]
     fn a_mount_with_a_type_is_served() {
-        let MountWord::Provided(served) = mount_word("type=overlay,lower=/a,upper=memory,size=1M,dst=/o").unwrap()
+        let MountWord::Provided(served) =
+            mount_word("type=overlay,lower=/a,upper=memory,size=1M,dst=/o").unwrap()
         else {
             panic!("not served")
         };

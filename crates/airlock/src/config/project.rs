@@ -266,8 +266,9 @@ fn mount(text: &str, folder: &Path) -> Result<MountWord, String> {
 fn provided(value: &Value<'_, '_>, folder: &Path) -> Result<Vec<MountWord>, Failure> {
     let mut json = value.json();
     sizes(&mut json, 0).map_err(|why| value.wrong(why))?;
-    let mounts: Vec<Provided> = serde_json::from_value(json)
-        .map_err(|err| value.wrong(format!("this is no programmable mount: {err}")).fix("see docs/mounts.md"))?;
+    let mounts: Vec<Provided> = serde_json::from_value(json).map_err(|err| {
+        value.wrong(format!("this is no programmable mount: {err}")).fix("see docs/mounts.md")
+    })?;
     let place = |provided: Provided| {
         let target = values::inside_path(&provided.target).map_err(|why| value.wrong(why))?;
         let mut word = MountWord::Provided(Provided { target, ..provided });
@@ -359,8 +360,13 @@ mod tests {
         let text =
             "mount = [\"data:/data:ro\", \"/srv:/srv\"]\npolicy = \"rules.toml\"\nenv_file = [\"ci.env\"]\n";
         let settings = parsed(text).unwrap();
-        let sources: Vec<PathBuf> =
-            settings.mounts.clone().iter_mut().flat_map(MountWord::sources).map(|path| path.clone()).collect();
+        let sources: Vec<PathBuf> = settings
+            .mounts
+            .clone()
+            .iter_mut()
+            .flat_map(MountWord::sources)
+            .map(|path| path.clone())
+            .collect();
         assert_eq!(sources, [Path::new("/srv/project/data"), Path::new("/srv")]);
         assert_eq!(settings.policy, [Path::new("/srv/project/rules.toml")]);
         assert_eq!(settings.env_file, [Path::new("/srv/project/ci.env")]);

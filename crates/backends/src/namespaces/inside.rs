@@ -76,7 +76,8 @@ fn hear(socket: &OwnedFd) -> Result<(Order, Vec<OwnedFd>), Failed> {
         let count = heard.during("hear from the keeper")?;
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
         if count == 0 || said.len() > MOST_SAID {
-            let order = serde_json::from_slice(&said).map_err(io::Error::from).during("understand the keeper")?;
+            let order =
+                serde_json::from_slice(&said).map_err(io::Error::from).during("understand the keeper")?;
             return Ok((order, descriptors));
         }
     }

@@ -64,7 +64,15 @@ impl Backend for Namespaces {
             Ok((ends, seat, porter)) => {
                 let Ends { terminals, served } = ends;
                 let outer = outer.user().try_clone_to_owned().ok();
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), served, outer, porter })
+                Ok(Launched {
+                    init,
+                    link,
+                    terminals: Some(terminals),
+                    seat: Some(seat),
+                    served,
+                    outer,
+                    porter,
+                })
             }
             Err(refusal) => {
                 let _ = init.kill();

@@ -65,11 +65,7 @@ impl Opened {
 
 /// Builds the root and enters it.
 /// Gives the devices of its programmable mounts, which nobody serves yet: nothing may touch them here.
-pub(super) fn build(
-    plan: &Plan,
-    opened: Opened,
-    trees: VecDeque<OwnedFd>,
-) -> Result<Vec<OwnedFd>, Failed> {
+pub(super) fn build(plan: &Plan, opened: Opened, trees: VecDeque<OwnedFd>) -> Result<Vec<OwnedFd>, Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
         Disk::Directory(disk) => match plan.bounds.disk {

@@ -81,9 +81,8 @@ impl Mounts {
     }
 
     fn provider(&self, served: &Served, inside: Caller) -> Result<Arc<dyn Provider>, String> {
-        let again = |source: &Source| {
-            Ok(Source { directory: source.directory.try_clone()?, owner: source.owner })
-        };
+        let again =
+            |source: &Source| Ok(Source { directory: source.directory.try_clone()?, owner: source.owner });
         let sources: io::Result<Vec<Source>> = served.sources.iter().map(again).collect();
         let sources = sources.map_err(|err| plan::chain(&err))?;
         let provider = provider::build(&served.provider, &mut sources.into_iter(), inside)
@@ -133,7 +132,12 @@ impl Keeper {
         let number = found.and_then(|index| self.mounts.all.borrow().get(index).and_then(|one| one.number));
         let (Some(index), Some(number)) = (found, number) else {
             let why = "it was not mounted with `airlock mount`";
-            return Err(plan::refusal(1, &what, Some(why), Some("airlock stop, and start it without the mount")));
+            return Err(plan::refusal(
+                1,
+                &what,
+                Some(why),
+                Some("airlock stop, and start it without the mount"),
+            ));
         };
         let source = self.mounts.all.borrow().get(index).map(|one| one.source.clone()).unwrap_or_default();
         self.record(source, target, "none")?;
@@ -167,7 +171,8 @@ impl Keeper {
         self.refuse_target(&bind.target)?;
         self.refuse_unsafe(&bind)?;
         let identity = rustix::fs::fstat(&bind.source).map(|stat| (stat.st_dev, stat.st_ino));
-        let identity = identity.map_err(|err| plan::refusal(125, "it cannot be read", Some(&err.to_string()), None))?;
+        let identity =
+            identity.map_err(|err| plan::refusal(125, "it cannot be read", Some(&err.to_string()), None))?;
         let access = if bind.access == Access::ReadOnly { "ro" } else { "rw" };
         let source = bind.host.display().to_string();
         self.record(source.clone(), &bind.target, access)?;
@@ -323,7 +328,9 @@ fn words(provider: &files::Provider) -> String {
         files::Provider::Memory { .. } => "memory".to_owned(),
         files::Provider::Real { source } => format!("real {}", source.display()),
         files::Provider::Readonly { of } => format!("readonly {}", words(of)),
-        files::Provider::Overlay { lower, upper } => format!("overlay of {} and {}", words(lower), words(upper)),
+        files::Provider::Overlay { lower, upper } => {
+            format!("overlay of {} and {}", words(lower), words(upper))
+        }
         files::Provider::Router { routes } => format!("router of {}", routes.len()),
     }
 }

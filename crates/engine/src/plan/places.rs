@@ -1,8 +1,8 @@
 //! Host paths that may be shown inside, and where.
 
 use super::{Caller, refusal};
-use airlock_linux::mount::Access;
 use airlock_files::provider::Source;
+use airlock_linux::mount::Access;
 use airlock_protocol::{
     control::Refusal,
     files::{Hook, Provided, Provider},
@@ -117,9 +117,8 @@ pub fn refuse_below_served(spec: &Spec) -> Result<(), Refusal> {
     let others: Vec<&PathBuf> = others.chain(spec.workspace.path()).collect();
     for (index, provided) in spec.provided.iter().enumerate() {
         let mut later = spec.provided.iter().skip(index + 1).map(|other| &other.target);
-        let is_near = |other: &&PathBuf| {
-            other.starts_with(&provided.target) || provided.target.starts_with(other)
-        };
+        let is_near =
+            |other: &&PathBuf| other.starts_with(&provided.target) || provided.target.starts_with(other);
         let below = others.iter().copied().find(|other| other.starts_with(&provided.target));
         if let Some(other) = below.or_else(|| later.find(is_near)) {
             let (other, own) = (other.display(), provided.target.display());
@@ -170,8 +169,8 @@ fn served_directory(path: &Path, refused: &Refused) -> Result<Source, Refusal> {
         let fix = "mount only the directory the program needs";
         return Err(refusal(125, &what, Some(&why), Some(fix)));
     }
-    let stat = rustix::fs::fstat(&directory)
-        .map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
+    let stat =
+        rustix::fs::fstat(&directory).map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(refusal(125, &what, Some("only directories can be served"), Some("mount it as SRC:DST")));
     }

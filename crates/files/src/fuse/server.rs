@@ -188,10 +188,7 @@ impl Shared {
         let _turn = lock(&self.reading);
         loop {
             let device = self.device()?;
-            let mut ready = [
-                PollFd::new(&*device, PollFlags::IN),
-                PollFd::new(&self.wake, PollFlags::IN),
-            ];
+            let mut ready = [PollFd::new(&*device, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
             match rustix::event::poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return None,

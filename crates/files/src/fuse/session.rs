@@ -398,7 +398,8 @@ impl Session {
         let has = |ability: u64| used & ability != 0;
         self.passes_through.store(has(ability::PASSTHROUGH), Ordering::Relaxed);
         let timeout = u16::try_from(self.patience.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
-        let [low, high] = [used & u64::from(u32::MAX), used >> 32].map(|half| u32::try_from(half).unwrap_or(0));
+        let [low, high] =
+            [used & u64::from(u32::MAX), used >> 32].map(|half| u32::try_from(half).unwrap_or(0));
         let body = reply.body();
         for number in [7, minor.min(41), read_ahead.min(READ_AHEAD), low] {
             body.put32(number);

@@ -59,7 +59,11 @@ struct Builder<'s> {
 }
 
 impl Builder<'_> {
-    fn make(&mut self, description: &files::Provider, depth: usize) -> Result<Arc<dyn Provider>, BadProvider> {
+    fn make(
+        &mut self,
+        description: &files::Provider,
+        depth: usize,
+    ) -> Result<Arc<dyn Provider>, BadProvider> {
         if depth >= DEEPEST {
             return Err(BadProvider::Deep);
         }
@@ -98,7 +102,11 @@ impl Builder<'_> {
         Ok(Arc::new(router.map_err(|_| BadProvider::Route { path: String::new() })?))
     }
 
-    fn boxed(&mut self, description: &files::Provider, depth: usize) -> Result<Arc<dyn Provider>, BadProvider> {
+    fn boxed(
+        &mut self,
+        description: &files::Provider,
+        depth: usize,
+    ) -> Result<Arc<dyn Provider>, BadProvider> {
         if holds_router(description) {
             return Err(BadProvider::Deep);
         }

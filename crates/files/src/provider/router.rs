@@ -8,12 +8,7 @@ use super::{
     },
 };
 use rustix::io::Errno;
-use std::{
-    collections::BTreeMap,
-    os::fd::OwnedFd,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// The highest byte of a number says whose it is; 0 is the router's own.
 const SHIFT: u32 = 56;
@@ -312,9 +307,8 @@ impl Provider for Router {
                 return Ok(());
             }
         };
-        provider.list(inner, from, &mut |listed| {
-            take(Listed { inode: listed.inode ^ tag << SHIFT, ..listed })
-        })
+        provider
+            .list(inner, from, &mut |listed| take(Listed { inode: listed.inode ^ tag << SHIFT, ..listed }))
     }
 
     fn release_directory(&self, handle: Handle) {

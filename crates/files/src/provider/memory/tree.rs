@@ -192,7 +192,8 @@ impl Tree {
 
     fn touch_directory(&mut self, node: Node, subdirectories: i64) -> Result<()> {
         let directory = self.get_mut(node)?;
-        directory.links = u32::try_from(i64::from(directory.links) + subdirectories).unwrap_or(directory.links);
+        directory.links =
+            u32::try_from(i64::from(directory.links) + subdirectories).unwrap_or(directory.links);
         (directory.modified, directory.changed) = (Time::now(), Time::now());
         Ok(())
     }

@@ -140,7 +140,11 @@ impl Overlay {
                 rest = rest.get(count..).unwrap_or_default();
             }
         }
-        if at < size { self.upper.allocate(to, crate::provider::Allocate::Zero, at, size - at) } else { Ok(()) }
+        if at < size {
+            self.upper.allocate(to, crate::provider::Allocate::Zero, at, size - at)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether an upper entry only says that nothing has its name.

@@ -197,21 +197,32 @@ impl Overlay {
         Ok(handle)
     }
 
-    fn rename_in(&self, state: &mut State, from: (Node, Name<'_>), to: (Node, Name<'_>), how: Rename) -> Result<()> {
+    fn rename_in(
+        &self,
+        state: &mut State,
+        from: (Node, Name<'_>),
+        to: (Node, Name<'_>),
+        how: Rename,
+    ) -> Result<()> {
         let (source, target) = (state.get(from.0)?.clone(), state.get(to.0)?.clone());
         let moved = self.peek(&source, from.1)?;
         let replaced = match self.peek(&target, to.1) {
             Ok(_) if how == Rename::Keep => return Err(Errno::EXIST),
             Ok(replaced) => Some(replaced),
-            Err(Errno::NOENT) if how == Rename::Exchange || is_ours(to.1.bytes()) => return Err(Errno::NOENT),
+            Err(Errno::NOENT) if how == Rename::Exchange || is_ours(to.1.bytes()) => {
+                return Err(Errno::NOENT);
+            }
             Err(Errno::NOENT) => None,
             Err(err) => return Err(err),
         };
         let is_fixed = |merged: &Merged| merged.kind == Kind::Directory && merged.lower.is_some();
-        if is_fixed(&moved) || replaced.as_ref().is_some_and(|other| how == Rename::Exchange && is_fixed(other)) {
+        if is_fixed(&moved)
+            || replaced.as_ref().is_some_and(|other| how == Rename::Exchange && is_fixed(other))
+        {
             return Err(Errno::XDEV);
         }
-        let (above, into) = (self.raise(state, from.0, Bytes::Copied)?, self.raise(state, to.0, Bytes::Copied)?);
+        let (above, into) =
+            (self.raise(state, from.0, Bytes::Copied)?, self.raise(state, to.0, Bytes::Copied)?);
         self.raise_name(state, from)?;
         if how == Rename::Exchange {
             self.raise_name(state, to)?;

@@ -15,7 +15,10 @@ use airlock_linux::fuse;
 use nodes::{Found, Nodes, WITHIN, find};
 use rustix::{
     buffer::spare_capacity,
-    fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timespec, Timestamps, XattrFlags},
+    fs::{
+        AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
+        XattrFlags,
+    },
     io::Errno,
 };
 use std::{
@@ -77,7 +80,8 @@ impl Real {
         if Kind::from_bits(stat.st_mode) != Some(Kind::Directory) {
             return Err(Errno::NOTDIR);
         }
-        let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let allowed =
+            rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let bound = |most: u64| usize::try_from(most.min(allowed / 4)).unwrap_or(64);
         let nodes = Nodes::new(root.try_clone().map_err(|_| Errno::MFILE)?, &stat, bound(MOST_PLACES));
         Ok(Real {
