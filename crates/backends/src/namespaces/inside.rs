@@ -89,11 +89,14 @@ fn host_tree(what: &What, outer: &OwnedFd) -> Result<OwnedFd, Failed> {
         return Err(io::Error::from(io::ErrorKind::InvalidInput)).during("find what is to be shown");
     };
     let step = format!("show {}", host.display());
+    let access = if *is_read_only { Access::ReadOnly } else { Access::ReadWrite };
     let tree = match ids {
         Some(ids) => {
             let place = open_same(host, *identity, &step)?;
             let tree = mount::clone_tree(place.as_fd(), Path::new(""), Depth::One).during(&step)?;
             map_ids(&tree, *ids, outer).during(&step)?;
+            // In A there is no power over mounts of the host any more.
+            mount::restrict(tree.as_fd(), access, Depth::One).during(&step)?;
             enter_outer(outer)?;
             tree
         }
@@ -103,11 +106,11 @@ fn host_tree(what: &What, outer: &OwnedFd) -> Result<OwnedFd, Failed> {
             clone::unshare(Namespaces::MOUNT).during(&step)?;
             mount::make_private().during(&step)?;
             let place = open_same(host, *identity, &step)?;
-            mount::clone_tree(place.as_fd(), Path::new(""), Depth::Recursive).during(&step)?
+            let tree = mount::clone_tree(place.as_fd(), Path::new(""), Depth::Recursive).during(&step)?;
+            mount::restrict(tree.as_fd(), access, Depth::Recursive).during(&step)?;
+            tree
         }
     };
-    let access = if *is_read_only { Access::ReadOnly } else { Access::ReadWrite };
-    mount::restrict(tree.as_fd(), access, Depth::Recursive).during(&step)?;
     Ok(tree)
 }
 

@@ -5,7 +5,7 @@ use super::{
     request::{Head, Malformed, Request, decode},
     wire::Put,
 };
-use crate::provider::{Caching, Caller, Handle, Listed, Name, New, Node, Provider, Result, Want};
+use crate::provider::{Caching, Caller, Handle, Kind, Listed, Name, New, Node, Provider, Result, Want};
 use rustix::io::Errno;
 use std::{
     collections::HashMap,
@@ -61,6 +61,12 @@ mod ability {
     pub(super) const PASSTHROUGH: u64 = 1 << 37;
     pub(super) const REQUEST_TIMEOUT: u64 = 1 << 42;
 }
+
+/// Where a listing goes on behind `.` and behind `..`: numbers that no file system gives.
+const DOT: u64 = 0x7fff_fffe_a1a1_0001;
+const DOTS: u64 = 0x7fff_fffe_a1a1_0002;
+/// The inode number of a directory that nobody asked for.
+const UNKNOWN: u64 = 0xffff_ffff;
 
 /// The kernel may keep what it read of the file before.
 const KEEP_CACHE: u32 = 1 << 1;
@@ -259,6 +265,7 @@ impl Session {
             }
             Request::List { handle, from, size, plus } => {
                 let most = usize::try_from(size).unwrap_or(0).min(MOST_LISTED);
+                let from = self.list_own(from, most, plus, reply);
                 match plus {
                     true => self.list_plus(head.node, (handle, from), most, reply),
                     false => self.provider.list(handle, from, &mut |listed| reply.listed(&listed, most)),
@@ -270,6 +277,26 @@ impl Session {
             }
             _ => Err(Errno::NOSYS),
         }
+    }
+
+    /// `.` and `..`, which no provider lists; gives where the provider goes on.
+    fn list_own(&self, from: u64, most: usize, plus: bool, reply: &mut Reply) -> u64 {
+        let own = [(&b"."[..], DOT), (b"..", DOTS)];
+        let skipped = match from {
+            0 => 0,
+            DOT => 1,
+            DOTS => 2,
+            other => return other,
+        };
+        for (name, next) in own.into_iter().skip(skipped) {
+            let listed = Listed { name, inode: UNKNOWN, kind: Kind::Directory, next };
+            match plus {
+                false => drop(reply.listed(&listed, most)),
+                true if reply.has_room_for(&listed, most) => reply.listed_plus(&listed, None, Duration::ZERO),
+                true => {}
+            }
+        }
+        0
     }
 
     /// The entries are taken first: a provider may hold a lock while it lists, which a lookup needs.

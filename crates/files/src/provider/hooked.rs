@@ -208,7 +208,9 @@ impl Provider for Hooked {
     }
 
     fn rename(&self, from: (Node, Name<'_>), to: (Node, Name<'_>), how: Rename) -> Result<()> {
-        let (old, new) = (self.names().below(from.0, from.1), self.names().below(to.0, to.1));
+        // One after the other: a lock lives as long as its statement.
+        let old = self.names().below(from.0, from.1);
+        let new = self.names().below(to.0, to.1);
         self.may_move(from, &old)?;
         self.may(&[Touch::Rename, Touch::Create, Touch::Write], &new)?;
         if how == Rename::Exchange {
@@ -221,7 +223,8 @@ impl Provider for Hooked {
     }
 
     fn link(&self, node: Node, parent: Node, name: Name<'_>) -> Result<Entry> {
-        let (old, new) = (self.names().path(node), self.names().below(parent, name));
+        let old = self.names().path(node);
+        let new = self.names().below(parent, name);
         // By another name it could be opened and written: what is refused by one name gets no other.
         self.may(&[Touch::Open, Touch::Write, Touch::Rename], &old)?;
         let entry = self.ask(Touch::Create, &new, || self.of.link(node, parent, name))?;

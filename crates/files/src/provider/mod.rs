@@ -34,6 +34,8 @@ mod readonly;
 mod real;
 mod router;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use build::{BadProvider, Source, build};

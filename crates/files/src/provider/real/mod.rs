@@ -55,6 +55,8 @@ pub struct Owner {
 /// A directory of the host.
 pub struct Real {
     owner: Owner,
+    /// The groups that are the user's inside: the directory's, and that of what is made in it.
+    groups: [u32; 2],
     root: OwnedFd,
     /// `/proc/self/fd`: descriptors by name, for calls that take only names.
     descriptors: OwnedFd,
@@ -84,8 +86,13 @@ impl Real {
             rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let bound = |most: u64| usize::try_from(most.min(allowed / 4)).unwrap_or(64);
         let nodes = Nodes::new(root.try_clone().map_err(|_| Errno::MFILE)?, &stat, bound(MOST_PLACES));
+        let made = match rustix::process::geteuid().is_root() {
+            true => owner.host.1,
+            false => rustix::process::getegid().as_raw(),
+        };
         Ok(Real {
             owner,
+            groups: [owner.host.1, made],
             root,
             descriptors,
             nodes: Mutex::new(nodes),
@@ -120,7 +127,7 @@ impl Real {
             mode: stat.st_mode & 0o1777,
             links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
             user: if stat.st_uid == host.0 { inside.user } else { NOBODY },
-            group: if stat.st_gid == host.1 { inside.group } else { NOBODY },
+            group: if self.groups.contains(&stat.st_gid) { inside.group } else { NOBODY },
             size: u64::try_from(stat.st_size).unwrap_or(0),
             blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
             accessed: time(stat.st_atime, stat.st_atime_nsec),
