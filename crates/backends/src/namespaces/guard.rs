@@ -15,10 +15,15 @@ use std::{
 };
 
 /// Makes what is protected read-only. A mount point cannot be renamed or removed, so every directory between it and the
-/// workspace becomes one too: else its parent could be moved away and another be put in its place.
+/// workspace becomes one too: else its parent could be moved away and another be put in its place. What is hidden could be
+/// moved to where the next start does not look for it.
 pub(super) fn pin_and_protect(root: BorrowedFd<'_>, bind: &Bind) -> Result<(), Failed> {
+    if !bind.reaches_host() {
+        return Ok(());
+    }
     let protected = || bind.found.protected.iter().filter(|one| !one.is_link);
-    for pinned in parents(protected().map(|one| one.path.as_path())) {
+    let hidden = bind.found.hidden.iter().map(PathBuf::as_path);
+    for pinned in parents(protected().map(|one| one.path.as_path()).chain(hidden)) {
         over_itself(root, &bind.target.join(&pinned), |_| Ok(()))?;
     }
     for one in protected() {
