@@ -13,8 +13,10 @@ fn rows(world: &World, key: &str) -> Vec<Value> {
 #[test]
 fn a_persons_own_settings_count_for_every_sandbox_and_below_others() {
     let world = World::new();
-    std::fs::write(world.home().join("config.toml"), "env = [\"A=own\", \"B=own\"]\nhostname = \"own\"\n")
-        .expect("a file");
+    // The state directory is made by the first command.
+    world.airlock(["ls"]).run().succeeded();
+    let own = "env = [\"A=own\", \"B=own\"]\nhostname = \"own\"\n";
+    std::fs::write(world.home().join("config.toml"), own).expect("a file");
     let tell = "echo $A $B $(hostname)";
     assert_eq!(world.sh([], tell).run().succeeded(), "own own own\n");
 
