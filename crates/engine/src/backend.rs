@@ -66,6 +66,8 @@ pub struct Launched {
     pub served: Vec<OwnedFd>,
     /// The sandbox's outer user namespace, where mounts are made while it runs.
     pub outer: Option<OwnedFd>,
+    /// Where the workspace is copied on write: the directory that holds what differs, as a place only.
+    pub workspace: Option<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
 }

@@ -99,6 +99,8 @@ pub enum Request {
     },
     /// Tell what happens from now on, as [`Reply::Event`], until the connection closes.
     Watch,
+    /// The directory in which a workspace that is copied on write keeps what differs.
+    Layer,
 }
 
 /// What is shown in a running sandbox.
@@ -170,6 +172,8 @@ pub enum Reply {
     },
     /// Something happened.
     Event(Event),
+    /// The directory travels along as a descriptor, a place only.
+    Layer,
     /// It could not be done.
     Refused(Refusal),
 }

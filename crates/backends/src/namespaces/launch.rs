@@ -1,6 +1,6 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, outer, outer::Outer, porter, root};
+use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
@@ -34,7 +34,9 @@ pub(super) const SEAT: u8 = b'n';
 const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says for each programmable mount, with the kernel's device of it attached.
 pub(super) const SERVED: u8 = b'f';
-/// What the child says when it is sealed, with its devpts attached.
+/// What the child says when the workspace cannot be copied on write: this byte, then the text.
+pub(super) const NOT_COPIED: u8 = b'w';
+/// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
@@ -61,18 +63,10 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((ends, seat, porter)) => {
-                let Ends { terminals, served } = ends;
+            Ok((Handed { terminals, workspace, served }, seat, porter)) => {
+                let (terminals, seat) = (Some(terminals), Some(seat));
                 let outer = outer.user().try_clone_to_owned().ok();
-                Ok(Launched {
-                    init,
-                    link,
-                    terminals: Some(terminals),
-                    seat: Some(seat),
-                    served,
-                    outer,
-                    porter,
-                })
+                Ok(Launched { init, link, terminals, seat, workspace, served, outer, porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -95,13 +89,30 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
     }
 }
 
+/// Why a workspace could not be copied on write.
+fn not_copied(why: &str) -> Refusal {
+    let fix =
+        "--workspace rw (writes go to the host), ro or none; or keep sandboxes elsewhere (AIRLOCK_HOME)";
+    refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
+}
+
+/// What the child hands over when it is sealed.
+struct Handed {
+    /// Its devpts.
+    terminals: OwnedFd,
+    /// What holds the changes of a workspace that is copied.
+    workspace: Option<OwnedFd>,
+    /// The devices of its programmable mounts.
+    served: Vec<OwnedFd>,
+}
+
 /// Gives the child what only the keeper can give, and waits until it is sealed.
 fn finish(
     plan: &Plan,
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(Ends, Seat, Option<Porter>), Refusal> {
+) -> Result<(Handed, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
@@ -116,9 +127,12 @@ fn finish(
     fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let ends = listen(talk, plan.provided.len()).map_err(unsealed)?;
+    let handed = listen(talk, plan.provided.len()).map_err(|(about, why)| match about {
+        About::Wall => unsealed(why),
+        About::Workspace => not_copied(&why),
+    })?;
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((ends, seat, porter))
+    Ok((handed, seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
@@ -177,37 +191,43 @@ pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
     }
 }
 
-/// What the child hands over.
-struct Ends {
-    /// The root directory of its devpts.
-    terminals: OwnedFd,
-    /// The devices of its programmable mounts.
-    served: Vec<OwnedFd>,
-}
-
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd, mounts: usize) -> Result<Ends, String> {
+fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
     loop {
-        let count = heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors))?;
+        let count = heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors))
+            .map_err(|why| (About::Wall, why))?;
         if count == 0 {
             break;
         }
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
-    let failed = said.iter().position(|byte| *byte == FAILED);
-    if let Some(at) = failed {
-        return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
+    let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let told = said.iter().take(mounts).take_while(|word| **word == SERVED).count();
+    if told == mounts && descriptors.len() > mounts {
+        said.drain(..mounts);
+        let rest = descriptors.split_off(mounts);
+        return last_word(&said, descriptors, rest);
     }
-    match (said.split_last(), descriptors.pop()) {
-        (Some((&SEALED, served)), Some(terminals))
-            if (served.len(), descriptors.len()) == (mounts, mounts)
-                && served.iter().all(|word| *word == SERVED) =>
-        {
-            Ok(Ends { terminals, served: descriptors })
-        }
-        _ => Err(KILLED.to_owned()),
+    match said.iter().position(|word| *word != SERVED).and_then(|at| said.get(at..)) {
+        Some([NOT_COPIED, text @ ..]) => Err((About::Workspace, why(text))),
+        Some([FAILED, text @ ..]) => Err((About::Wall, why(text))),
+        _ => Err((About::Wall, KILLED.to_owned())),
+    }
+}
+
+/// What it says behind the words about its mounts.
+fn last_word(
+    said: &[u8],
+    served: Vec<OwnedFd>,
+    mut descriptors: Vec<OwnedFd>,
+) -> Result<Handed, (About, String)> {
+    let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    match (said, descriptors.pop()) {
+        ([SEALED], Some(terminals)) => Ok(Handed { terminals, workspace: descriptors.pop(), served }),
+        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _) => Err((About::Wall, why(text))),
+        _ => Err((About::Wall, KILLED.to_owned())),
     }
 }

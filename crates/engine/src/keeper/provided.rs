@@ -235,7 +235,7 @@ impl Keeper {
     fn refuse_unsafe(&self, bind: &Bind) -> Result<(), Refusal> {
         let what = format!("{} cannot be mounted while the sandbox runs", bind.host.display());
         let fix = "mount it read-only (SRC:DST:ro), as type=real, or give it to `airlock run --mount`";
-        if !bind.sockets.is_empty() {
+        if !bind.found.covered.is_empty() {
             let why = "sockets of the host lie in it, or directories that cannot be searched for them";
             return Err(plan::refusal(125, &what, Some(why), Some("mount it with type=real,src=…,dst=…")));
         }

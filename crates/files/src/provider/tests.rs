@@ -1,8 +1,8 @@
 //! Providers built of others, without a kernel between.
 
 use super::{
-    Caller, Errno, Hooked, Memory, Name, New, Node, Overlay, Provider, Readonly, Remove, Rename, Router, Rules,
-    Want, types::Kind,
+    Caller, Errno, Hooked, Memory, Name, New, Node, Overlay, Provider, Readonly, Remove, Rename, Router,
+    Rules, Want, types::Kind,
 };
 use airlock_protocol::files::{Action, Hook, Touch};
 use proptest::prelude::*;
@@ -90,7 +90,12 @@ fn a_readonly_provider_refuses_every_change() {
     assert_eq!(read(&readonly, Node::ROOT, "a"), Ok("text".into()));
     assert_eq!(readonly.open(node, BOTH), Err(Errno::ROFS));
     assert_eq!(readonly.remove(Node::ROOT, name("a"), Remove::File), Err(Errno::ROFS));
-    let made = readonly.make(Node::ROOT, name("d"), New::Plain { kind: Kind::Directory, mode: 0o755 }, Caller::default());
+    let made = readonly.make(
+        Node::ROOT,
+        name("d"),
+        New::Plain { kind: Kind::Directory, mode: 0o755 },
+        Caller::default(),
+    );
     assert_eq!(made, Err(Errno::ROFS));
 }
 
