@@ -266,3 +266,178 @@ impl Backing for Kernel {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fuse::wire::Put,
+        provider::{Caller, Handle, Memory, Name, Node, Readonly, Result, Take},
+    };
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::mpsc;
+
+    /// A socket that keeps messages apart stands for the kernel's device.
+    fn served(provider: Arc<dyn Provider>) -> (Server, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let (device, kernel) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let server = Server::with_patience(device, provider, Duration::from_millis(100)).unwrap();
+        let mut init = Vec::new();
+        for number in [7, 41, 1 << 17, 0] {
+            init.put32(number);
+        }
+        assert_eq!(ask(&kernel, 26, 1, &init).0, 0);
+        (server, kernel)
+    }
+
+    fn send(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) {
+        let mut message = Vec::new();
+        message.put32(u32::try_from(HEAD + body.len()).unwrap());
+        message.put32(operation);
+        message.put64(unique);
+        message.put64(1);
+        message.resize(HEAD, 0);
+        message.extend_from_slice(body);
+        rustix::io::write(kernel, &message).unwrap();
+    }
+
+    fn ask(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) -> (i32, u64) {
+        send(kernel, operation, unique, body);
+        hear(kernel)
+    }
+
+    /// Error and number of the next answer.
+    fn hear(kernel: &OwnedFd) -> (i32, u64) {
+        let mut answer = [0; 4096];
+        let count = rustix::io::read(kernel, &mut answer).unwrap();
+        assert!(count >= 16, "the connection ended");
+        let error = i32::from_ne_bytes(answer[4..8].try_into().unwrap());
+        (error, u64::from_ne_bytes(answer[8..16].try_into().unwrap()))
+    }
+
+    /// Its root's attributes never come; everything else does.
+    struct Hanging {
+        of: Readonly,
+        until: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Provider for Hanging {
+        fn caching(&self) -> crate::provider::Caching {
+            self.of.caching()
+        }
+        fn lookup(&self, parent: Node, name: Name<'_>) -> Result<crate::provider::Entry> {
+            self.of.lookup(parent, name)
+        }
+        fn forget(&self, _: Node, _: u64) {}
+        fn attributes(&self, node: Node) -> Result<crate::provider::Attributes> {
+            let _ = lock(&self.until).recv();
+            self.of.attributes(node)
+        }
+        fn change(
+            &self,
+            _: Node,
+            _: Option<Handle>,
+            _: &crate::provider::Change,
+        ) -> Result<crate::provider::Attributes> {
+            Err(Errno::ROFS)
+        }
+        fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+            self.of.readlink(node)
+        }
+        fn make(
+            &self,
+            _: Node,
+            _: Name<'_>,
+            _: crate::provider::New<'_>,
+            _: Caller,
+        ) -> Result<crate::provider::Entry> {
+            Err(Errno::ROFS)
+        }
+        fn remove(&self, _: Node, _: Name<'_>, _: crate::provider::Remove) -> Result<()> {
+            Err(Errno::ROFS)
+        }
+        fn rename(&self, _: (Node, Name<'_>), _: (Node, Name<'_>), _: crate::provider::Rename) -> Result<()> {
+            Err(Errno::ROFS)
+        }
+        fn link(&self, _: Node, _: Node, _: Name<'_>) -> Result<crate::provider::Entry> {
+            Err(Errno::ROFS)
+        }
+        fn open(&self, node: Node, want: crate::provider::Want) -> Result<Handle> {
+            self.of.open(node, want)
+        }
+        fn create(
+            &self,
+            _: Node,
+            _: Name<'_>,
+            _: u32,
+            _: crate::provider::Want,
+            _: Caller,
+        ) -> Result<(crate::provider::Entry, Handle)> {
+            Err(Errno::ROFS)
+        }
+        fn read(&self, handle: Handle, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<()> {
+            self.of.read(handle, offset, size, into)
+        }
+        fn write(&self, _: Handle, _: u64, _: &[u8]) -> Result<usize> {
+            Err(Errno::ROFS)
+        }
+        fn sync(&self, _: Handle) -> Result<()> {
+            Ok(())
+        }
+        fn release(&self, _: Handle) {}
+        fn open_directory(&self, node: Node) -> Result<Handle> {
+            self.of.open_directory(node)
+        }
+        fn list(&self, handle: Handle, from: u64, take: &mut Take<'_>) -> Result<()> {
+            self.of.list(handle, from, take)
+        }
+        fn release_directory(&self, _: Handle) {}
+        fn room(&self) -> Result<crate::provider::Room> {
+            self.of.room()
+        }
+    }
+
+    fn hanging() -> (Arc<Hanging>, mpsc::Sender<()>) {
+        let (hold, until) = mpsc::channel();
+        let of = Readonly::new(Arc::new(Memory::new(1 << 20, Caller::default())));
+        (Arc::new(Hanging { of, until: Mutex::new(until) }), hold)
+    }
+
+    #[test]
+    fn a_provider_that_hangs_gives_an_error_and_the_others_are_served() {
+        let (provider, hold) = hanging();
+        let (server, kernel) = served(provider);
+
+        send(&kernel, 3, 2, &[0; 16]);
+        assert_eq!(hear(&kernel), (-Errno::IO.raw_os_error(), 2));
+        assert_eq!(ask(&kernel, 17, 3, &[]), (0, 3));
+
+        drop(hold);
+        server.stop();
+    }
+
+    #[test]
+    fn when_too_many_hang_the_connection_ends() {
+        let (provider, hold) = hanging();
+        let (server, kernel) = served(provider);
+
+        for unique in 2..40 {
+            send(&kernel, 3, unique, &[0; 16]);
+        }
+        let mut answer = [0; 64];
+        while rustix::io::read(&kernel, &mut answer).is_ok_and(|count| count > 0) {}
+
+        assert!(server.has_ended());
+        drop(hold);
+        server.stop();
+    }
+
+    #[test]
+    fn a_server_that_stops_ends_the_connection_and_its_threads() {
+        let (server, kernel) = served(Arc::new(Memory::new(1 << 20, Caller::default())));
+        assert_eq!(ask(&kernel, 17, 2, &[]), (0, 2));
+        server.stop();
+        assert_eq!(rustix::io::read(&kernel, &mut [0; 16]).unwrap_or(0), 0);
+    }
+}
