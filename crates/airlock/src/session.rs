@@ -233,7 +233,12 @@ impl<'a> Session<'a> {
                 let next = self.asking.as_mut().map(|asking| asking.answered(&id));
                 self.follow(next)?;
             }
-            Reply::Refused(_) | Reply::Done | Reply::State(_) | Reply::Policy(_) | Reply::Event(_) => {}
+            Reply::Refused(_)
+            | Reply::Done
+            | Reply::State(_)
+            | Reply::Policy(_)
+            | Reply::Event(_)
+            | Reply::Layer => {}
         }
         Ok(None)
     }

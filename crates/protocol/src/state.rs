@@ -15,6 +15,10 @@ pub struct State {
     pub name: Name,
     /// When it was made (RFC 3339, UTC).
     pub created_at: String,
+    /// Where its workspace is copied on write: since when, in nanoseconds of the clock that file systems stamp with. What changes
+    /// on the host later may have changed under the sandbox.
+    #[serde(default)]
+    pub copied_since: Option<i64>,
     /// When the program last started.
     #[serde(default)]
     pub started_at: Option<String>,

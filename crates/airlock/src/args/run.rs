@@ -187,15 +187,14 @@ pub(crate) struct Detach {
 /// How the current directory appears inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkspaceMode {
+    /// Writes go to a copy, which `airlock diff` shows and `airlock apply` keeps (default)
+    Cow,
     /// Writes go straight to the host
     Rw,
     /// Readable only
     Ro,
     /// Not at all
     None,
-    /// Writes go to a copy (not in this version)
-    #[value(hide = true)]
-    Cow,
 }
 
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use airlock_net::publish::Published;
 use airlock_protocol::{
     control::Refusal,
     secret::Values,
-    spec::{DiskBy, Spec},
+    spec::{DiskBy, Spec, Workspace},
     state::{By, Enforced, IdExtent, Limit, State, Status},
 };
 use std::{
@@ -205,6 +205,9 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
     state.exit = None;
     state.restarts = 0;
     state.note = None;
+    if matches!(spec.workspace, Workspace::Cow { .. }) && state.copied_since.is_none() {
+        state.copied_since = Some(stamp_now());
+    }
     state.id_map = extents(&plan.ids.users);
     state.group_map = extents(&plan.ids.groups);
     state.cgroups = confined.paths(sandbox)?.iter().map(|path| path.display().to_string()).collect();
@@ -214,6 +217,12 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
         plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
     })?;
     Ok(state)
+}
+
+/// The time now as file systems stamp it: a change that comes later has this stamp or a later one.
+fn stamp_now() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 /// The guest lies in the state directory as a file nobody writes to. It is compared with the one in this binary when

@@ -36,13 +36,13 @@ use airlock_net::wall::Wall;
 use airlock_protocol::{
     control::{Exec, Refusal},
     guest::ToGuest,
-    spec::Spec,
+    spec::{DiskBy, Spec},
     state::{Exit, State, Status},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -214,9 +214,28 @@ impl Keeper {
         }
     }
 
-    /// Whether it stays when its program has ended.
+    /// Whether it stays when its program has ended: it was asked to, or its workspace's copy differs from the host.
     pub fn stays(&self) -> bool {
-        self.spec.keep
+        self.spec.keep || self.has_changes()
+    }
+
+    /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
+    fn has_changes(&self) -> bool {
+        let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
+        match &self.launched.workspace {
+            Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
+            None => false,
+        }
+    }
+
+    /// The directory that holds what differs in a workspace that is copied on write.
+    pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
+        let what = "this sandbox has no copy of a workspace";
+        let fix = Some("airlock run --workspace cow");
+        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        layer
+            .try_clone()
+            .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
     }
 
     /// Changes the state and writes it down.

@@ -137,7 +137,7 @@ pub fn check(
     let Identity { etc, user, home, ids } = identity;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
-    let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
+    let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
         guest,
@@ -169,7 +169,7 @@ fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<
     let what = "these capabilities cannot be given";
     let set = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
         .map_err(|err| refusal(125, what, Some(&chain(&err)), Some(err.fix())))?;
-    let counts_outside = |bind: &&places::Bind| bind.access == Access::ReadWrite && bind.owner.0 == 0;
+    let counts_outside = |bind: &&places::Bind| bind.reaches_host() && bind.owner.0 == 0;
     let Some(bind) = binds.iter().find(counts_outside).filter(|_| caller.is_root()) else { return Ok(set) };
     let is_asked = |name: &String| CapSet::parse(name).is_ok_and(|cap| cap == Cap::SETFCAP);
     if spec.cap_add.iter().any(is_asked) {

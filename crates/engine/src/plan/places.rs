@@ -31,12 +31,23 @@ pub struct Bind {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: Access,
+    /// Where what is written goes.
+    pub writes: Writes,
     /// Whether it is a directory or a file.
     pub kind: Kind,
     /// Its owner on the host, who appears as the user inside.
     pub owner: (u32, u32),
     /// Sockets of the host below it, and directories that could not be searched for them; relative, to be covered.
     pub sockets: Vec<PathBuf>,
+}
+
+/// Where what is written to a bind goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// To the host.
+    Host,
+    /// To a copy on the sandbox's disk.
+    Copy,
 }
 
 /// What a bind shows.
@@ -48,26 +59,28 @@ pub enum Kind {
     File,
 }
 
+impl Bind {
+    /// Whether the program inside can change files of the host through it.
+    pub fn reaches_host(&self) -> bool {
+        self.access == Access::ReadWrite && self.writes == Writes::Host
+    }
+}
+
 /// Opens and checks everything of the host that the spec wants inside.
 pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Refusal> {
-    let workspace = match &spec.workspace {
-        Workspace::None => None,
-        Workspace::Cow { .. } => {
-            let fix = "--workspace rw (writes go to the host), ro or none";
-            return Err(refusal(125, "a copy-on-write workspace cannot be made", None, Some(fix)));
-        }
-        Workspace::Rw { path } => Some((path, Access::ReadWrite)),
-        Workspace::Ro { path } => Some((path, Access::ReadOnly)),
-    };
     let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
     let mut binds = Vec::new();
-    if let Some((path, access)) = workspace {
-        let mount =
-            Mount { source: path.clone(), target: path.clone(), read_only: access == Access::ReadOnly };
-        binds.push(bind(&mount, &refused, "workspace")?);
+    if let Some(path) = spec.workspace.path() {
+        let read_only = matches!(spec.workspace, Workspace::Ro { .. });
+        let writes = match spec.workspace {
+            Workspace::Cow { .. } => Writes::Copy,
+            _ => Writes::Host,
+        };
+        let mount = Mount { source: path.clone(), target: path.clone(), read_only };
+        binds.push(bind(&mount, writes, &refused, "workspace")?);
     }
     for mount in &spec.mounts {
-        binds.push(bind(mount, &refused, "mount source")?);
+        binds.push(bind(mount, Writes::Host, &refused, "mount source")?);
     }
     Ok(binds)
 }
@@ -96,7 +109,7 @@ struct Refused {
     airlock: PathBuf,
 }
 
-fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
+fn bind(mount: &Mount, writes: Writes, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
     let source = open_source(&mount.source, what)?;
     let host = real_path(&source, &mount.source)?;
     if let Some(why) = refused.why(&host) {
@@ -119,15 +132,17 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         }
     };
     let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let sockets = match kind {
-        Kind::Directory => sockets_below(&source, &host)?,
-        Kind::File => Vec::new(),
+    let sockets = match (kind, writes) {
+        (Kind::Directory, Writes::Host) => sockets_below(&source, &host)?,
+        // Sockets cannot be connected to through an overlay.
+        (Kind::Directory, Writes::Copy) | (Kind::File, _) => Vec::new(),
     };
     Ok(Bind {
         source,
         host,
         target: mount.target.clone(),
         access,
+        writes,
         kind,
         owner: (stat.st_uid, stat.st_gid),
         sockets,
