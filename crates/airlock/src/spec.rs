@@ -9,7 +9,6 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::Paths,
     policy::Policy,
     spec::{Limits, Script, Spec, Stdio, Workspace},
 };
@@ -82,7 +81,7 @@ pub(crate) fn spec(
         mounts: args.mounts.clone(),
         volumes: Vec::new(),
         provided: Vec::new(),
-        paths: Paths::default(),
+        paths: args.paths.clone(),
         tmpfs: args.tmpfs.clone(),
         env,
         user: user.to_owned(),

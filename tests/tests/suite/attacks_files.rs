@@ -128,7 +128,9 @@ fn sockets_of_the_host_cannot_be_connected_to() {
     );
     assert_eq!(inside(&world, ["--workspace", "rw"], &moved), "ECONNREFUSED\n");
     assert_eq!(outside(&world, &probe(&beside)) + &outside(&world, &probe(&within)), "done\ndone\n");
-    let shown = world.sh([], "find /tmp /run /var /etc /dev -exec test -S {} \\; -print 2>/dev/null").run();
+    let shown = world
+        .sh(["--workspace", "rw"], "find /tmp /run /var /etc /dev -exec test -S {} \\; -print 2>/dev/null")
+        .run();
     assert_eq!(shown.stdout, "");
 }
 

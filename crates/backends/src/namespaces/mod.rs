@@ -8,6 +8,7 @@
 
 mod child;
 mod etc;
+mod guard;
 mod home;
 mod launch;
 mod outer;

@@ -1,7 +1,7 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, etc, home, own, system, trust, workspace};
+use super::{During, Failed, etc, guard, home, own, system, trust, workspace};
 use airlock_engine::{
     Plan,
     plan::{
@@ -11,7 +11,7 @@ use airlock_engine::{
 };
 use airlock_images::host::{Hide, Mask, Tree};
 use airlock_linux::mount::{self, Access, Depth, Overlay};
-use airlock_protocol::spec::DiskBy;
+use airlock_protocol::{files::HideAs, spec::DiskBy};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::{
     collections::VecDeque,
@@ -344,13 +344,31 @@ impl Builder<'_> {
             let target =
                 target.during(&format!("{step}: no such place in this image, and it cannot be made"))?;
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
-            for socket in &bind.sockets {
+            guard::pin_and_protect(self.root.as_fd(), bind)?;
+            for socket in &bind.found.covered {
                 let hidden = bind.target.join(socket);
                 let Some(place) = system::open_if_there(self.root.as_fd(), &hidden)? else { continue };
                 self.covers.cover(&place).during(&format!("hide {}", hidden.display()))?;
             }
+            self.hide(bind)?;
         }
         Ok(layer)
+    }
+
+    /// Covers what holds secrets.
+    fn hide(&mut self, bind: &Bind) -> Result<(), Failed> {
+        if bind.found.hidden.is_empty() {
+            return Ok(());
+        }
+        let cover = match self.plan.hide_as {
+            HideAs::Denied => guard::denied().during("make what covers secrets")?,
+            HideAs::Empty => {
+                let memory = guard::memory().during("make what covers secrets")?;
+                let memory = self.staging.attach("hidden", &memory)?;
+                guard::empty(&memory).during("make what covers secrets")?
+            }
+        };
+        guard::hide(self.root.as_fd(), bind, cover, &mut self.covers)
     }
 
     /// A path of the host as it is.

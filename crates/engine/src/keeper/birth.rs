@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, spare, wall, watch, watched};
+use super::{Keeper, Tasks, guard, life, link, log::Log, program, spare, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -95,6 +95,13 @@ pub fn build(
     let confined = confine(&plan)?;
     let mut state = note(sandbox, &spec, &plan, &confined)?;
     state.published = wall.published.iter().map(Published::wish).collect();
+    guard::stand_in(sandbox, &mut plan, &mut state, |state| {
+        sandbox.write_state(state).map_err(io::Error::other)
+    })
+    .map_err(|err| {
+        let fix = Some("--workspace cow, or make the workspace writable for yourself");
+        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
+    })?;
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -395,14 +402,24 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
 }
 
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
-pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
+pub async fn finish(
+    keeper: &Rc<Keeper>,
+    outcome: &Result<airlock_protocol::state::Exit, Refusal>,
+    news: &mpsc::Sender<life::News>,
+) {
     let _ = keeper.clear().await;
+    if let Some(appeared) = keeper.appeared() {
+        let _ = news.send(life::News::Told(appeared)).await;
+    }
     // Whoever hears of the end finds its ports free: what was told to stop drops its listener in its turn.
     keeper.published.take().iter().for_each(AbortHandle::abort);
     tokio::task::yield_now().await;
     keeper.wall.get().into_iter().for_each(|wall| wall.close());
     if let Err(err) = keeper.gate.close() {
         super::note(&plan::chain(&err));
+    }
+    if let Err(err) = guard::stand_down(&keeper.sandbox, &mut keeper.state.borrow_mut()) {
+        super::note(&format!("what stood for protected paths is left behind: {err}"));
     }
     if let Ok(exit) = outcome
         && keeper.stays()

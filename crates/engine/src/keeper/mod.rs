@@ -3,6 +3,7 @@
 //! [`birth`] builds the sandbox while the process has one thread. Then everything runs on one single-threaded
 //! runtime: [`life`] starts the program, waits, restarts, ends; doors ask for further programs through [`Keeper`].
 //!
+//! - [`guard`]: protected paths of a workspace that is written directly
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
 //! - [`spare`]: a disk made in advance for the next sandbox
@@ -13,6 +14,7 @@
 //! - [`watch`]: the disk, and freezing
 
 pub mod birth;
+pub(crate) mod guard;
 pub mod life;
 mod link;
 pub mod log;

@@ -3,10 +3,15 @@
 //! - [`ids`]: which ids a sandbox has on this host
 //! - [`places`]: host paths that may be shown inside, and where
 //! - [`bounds`]: limits, asked for and by default
+//! - [`search`]: what of a workspace is covered, hidden and protected
+//! - [`placeholder`]: what stands for protected paths that are not there
 
 pub mod bounds;
 pub mod ids;
+pub mod placeholder;
 pub mod places;
+pub mod search;
+mod secret;
 
 use crate::store::Sandbox;
 use airlock_images::{
@@ -22,6 +27,7 @@ use airlock_linux::{
 };
 use airlock_protocol::{
     control::Refusal,
+    files::HideAs,
     guest::User,
     spec::{HomeFile, Publish, Spec, Tmpfs},
 };
@@ -56,6 +62,8 @@ pub struct Plan {
     pub image: HostImage,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
+    /// How hidden files of the workspace look inside.
+    pub hide_as: HideAs,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the host that lead inside.
@@ -151,6 +159,7 @@ pub fn check(
         caller,
         image,
         binds,
+        hide_as: spec.paths.hide_as,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,

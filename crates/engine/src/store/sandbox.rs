@@ -117,6 +117,7 @@ impl Sandbox {
             group_map: Vec::new(),
             note: None,
             published: Vec::new(),
+            placeholders: Vec::new(),
             cgroups: Vec::new(),
         }
     }
