@@ -2,7 +2,10 @@
 
 use super::tree::Tree;
 use rustix::fs::{FileType, Stat};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 /// All changes, and the two trees they are between.
 #[derive(Debug)]
@@ -130,6 +133,17 @@ impl Changes {
         if !paths.is_empty() {
             self.list.retain(|change| paths.iter().any(|path| change.is_needed_for(path)));
             self.left_out.retain(|left| paths.iter().any(|path| left.path.starts_with(path)));
+            self.part_renames();
+        }
+    }
+
+    /// Half of a rename is a new or a deleted file.
+    fn part_renames(&mut self) {
+        let paths: BTreeSet<PathBuf> = self.list.iter().map(|change| change.path.clone()).collect();
+        for change in &mut self.list {
+            let is_whole = |path: &PathBuf| paths.contains(path);
+            change.renamed_from.take_if(|path| !is_whole(path));
+            change.renamed_to.take_if(|path| !is_whole(path));
         }
     }
 
