@@ -18,7 +18,7 @@ use crate::{
 };
 use airlock_files::{
     paths::Lists,
-    review::{Changes, Error, Journals, Judge, Reader, Tree},
+    review::{Changes, Error, Journals, Judge, Known, Reader, Tree},
 };
 use airlock_linux::{
     disk::{self, Limited},
@@ -55,8 +55,23 @@ pub fn open(sandbox: &Sandbox) -> Result<Review, Refusal> {
     open_with(sandbox, None)
 }
 
+/// Only the host's side, for what needs no layer: undoing.
+pub fn open_host_only(sandbox: &Sandbox) -> Result<Review, Refusal> {
+    open_sides(sandbox, |_, _| Ok((None, None)))
+}
+
 /// As [`open`], with the layer as the keeper handed it over.
 pub fn open_with(sandbox: &Sandbox, layer: Option<OwnedFd>) -> Result<Review, Refusal> {
+    open_sides(sandbox, |spec, state| match layer {
+        Some(layer) => Ok((Some(layer), None)),
+        None => open_layer(sandbox, spec, state),
+    })
+}
+
+fn open_sides(
+    sandbox: &Sandbox,
+    layer: impl FnOnce(&Spec, &State) -> Result<Opened, Refusal>,
+) -> Result<Review, Refusal> {
     let (spec, state) = (sandbox.spec(), sandbox.repaired_state());
     let spec = spec.map_err(|err| unopened(&chain(&err), None))?;
     let state = state.map_err(|err| unopened(&chain(&err), None))?;
@@ -67,10 +82,7 @@ pub fn open_with(sandbox: &Sandbox, layer: Option<OwnedFd>) -> Result<Review, Re
     };
     let host = open_host(path)?;
     let stat = rustix::fs::fstat(&host).map_err(|err| unopened(&err.to_string(), None))?;
-    let (layer, disk) = match layer {
-        Some(layer) => (Some(layer), None),
-        None => open_layer(sandbox, &spec, &state)?,
-    };
+    let (layer, disk) = layer(&spec, &state)?;
     let ids = ids(&state);
     let reader = ids.clone().map_or_else(Reader::plain, Reader::with_ids);
     let lists = Lists::new(&spec.paths).map_err(|err| unopened(&err.to_string(), None))?;
@@ -110,7 +122,17 @@ impl Review {
 
     /// Who decides which changes may reach the host.
     pub fn judge<'a>(&'a self, journals: &'a Journals) -> Judge<'a> {
-        Judge { lists: &self.lists, since: self.since, known: journals.known() }
+        self.judge_by(journals.known())
+    }
+
+    /// As [`Review::judge`], for whoever only looks.
+    pub fn judge_by<'a>(&'a self, known: &'a Known) -> Judge<'a> {
+        Judge { lists: &self.lists, since: self.since, known }
+    }
+
+    /// What of the host is the work of earlier applies and undos.
+    pub fn known(&self) -> Result<Known, Error> {
+        Known::of(&self.folder)
     }
 
     /// What was applied so far; locks out every other apply and undo.

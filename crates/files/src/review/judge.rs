@@ -77,7 +77,8 @@ impl Judge<'_> {
             || is_of_bare_repository(tree, &change.path)
     }
 
-    fn is_conflict(&self, tree: &Tree, change: &Change) -> bool {
+    /// Whether the host's file changed since the sandbox got its copy.
+    pub fn is_conflict(&self, tree: &Tree, change: &Change) -> bool {
         let is_later = |seen: &Seen| nanoseconds(seen.ctime) > self.since;
         match (&change.was, &change.is) {
             (Some(was), Some(is)) if was.kind == Kind::Directory && is.kind == Kind::Directory => {

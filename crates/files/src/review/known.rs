@@ -26,6 +26,11 @@ pub(super) struct Mark {
 }
 
 impl Known {
+    /// What the journals in this folder know.
+    pub fn of(folder: &Path) -> Result<Known, Error> {
+        Known::read(&folder.join("known"))
+    }
+
     /// Reads the file; none means nothing is known.
     pub(super) fn read(path: &Path) -> Result<Known, Error> {
         let failed = |source| Error::Journal { tried: "read", path: path.to_owned(), source };
