@@ -2,7 +2,7 @@
 
 use super::{
     During, Failed,
-    launch::{FAILED, SEALED, SEAT},
+    launch::{FAILED, INNER, SEALED},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -10,7 +10,6 @@ use airlock_linux::{
     clone::{self, Namespaces},
     fd, idmap,
     mount::{self, Depth},
-    net::seat,
 };
 use std::{
     collections::VecDeque,
@@ -76,13 +75,12 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    let ending = idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
+    let inner = await_inner(talk)?;
+    idmap::enter_inner(inner.as_fd()).during("enter the inner namespaces")?;
+    drop(inner);
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
-    drop(ending);
-    await_seat(talk)?;
-    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
     drop(terminals);
     seal::execute(guest, ends.link)
@@ -106,14 +104,15 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
     Ok(trees.into())
 }
 
-/// Until then the network has no rules, and nothing else.
-fn await_seat(talk: &OwnedFd) -> Result<(), Failed> {
-    let mut word = [0u8; 1];
-    fd::receive_with_fds(talk.as_fd(), &mut word, &mut Vec::new()).during("hear from the keeper")?;
-    if word == [SEAT] {
-        return Ok(());
+/// User namespace B. Until it is there the network may have no rules; with it, the keeper has its seat and the wall is
+/// proven.
+fn await_inner(talk: &OwnedFd) -> Result<OwnedFd, Failed> {
+    let (mut word, mut descriptors) = ([0u8; 1], Vec::new());
+    fd::receive_with_fds(talk.as_fd(), &mut word, &mut descriptors).during("hear from the keeper")?;
+    match (word, descriptors.pop()) {
+        ([INNER], Some(inner)) => Ok(inner),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper"),
     }
-    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper")
 }
 
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.

@@ -28,8 +28,10 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
-/// What is said when the keeper's seat is in the sandbox's network.
+/// What is said when the keeper's seat is in the sandbox's network, and the wall is proven.
 pub(super) const SEAT: u8 = b'n';
+/// What the child is told with user namespace B attached.
+pub(super) const INNER: u8 = b'b';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says when it is sealed, with its devpts attached.
@@ -45,6 +47,7 @@ impl Backend for Namespaces {
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
+        outer::ask_for_inner(&begun, plan.bounds.pids.value);
         let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
         let ends = child::Ends { talk: child_talk, link: child_link };
         let mut ours = Some((talk, link));
@@ -101,11 +104,12 @@ fn finish(
         false => Some(porter::start(outer).map_err(failed)?),
     };
     let seat = outer::seat(&begun).map_err(unsealed)?;
-    fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
+    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
+    let inner = outer::inner(&begun).map_err(unsealed)?;
+    fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
     let terminals = listen(talk).map_err(unsealed)?;
-    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
     Ok((terminals, seat, porter))
 }
 
