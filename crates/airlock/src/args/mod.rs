@@ -305,6 +305,33 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    #[test]
+    fn the_grammar_of_one_verb_reads_what_the_grammar_of_all_reads() {
+        for line in [
+            "run -- make test",
+            "run -it --name web --memory 1G --env A=b --allow npm ./serve --help",
+            "run -d true",
+            "exec -it web bash -c ls",
+            "exec - ls",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+
+            let quick = Verb::quick(&words);
+
+            let whole = Cli::parse_from([OsString::from("airlock")].into_iter().chain(words)).verb;
+            assert!(quick.is_some(), "{line}");
+            assert_eq!(format!("{quick:?}"), format!("{whole:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_or_asks_for_help_is_left_to_the_grammar_of_all() {
+        for line in ["run", "run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert!(Verb::quick(&words).is_none(), "{line}");
+        }
+    }
+
     /// `AIRLOCK_ACCEPT=1 cargo test -p airlock` writes the file anew; the diff is then read by a person.
     #[test]
     fn every_help_text_is_the_one_that_was_read_and_accepted() {

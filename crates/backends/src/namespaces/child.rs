@@ -3,7 +3,7 @@
 use super::{
     During, Failed,
     launch::{FAILED, INNER, SEALED},
-    root, seal,
+    outer, root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
@@ -43,6 +43,8 @@ pub(super) struct Ends {
     pub(super) talk: OwnedFd,
     /// The guest's link.
     pub(super) link: OwnedFd,
+    /// The network namespace whose wall is proven: device and inode.
+    pub(super) network: (u64, u64),
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
@@ -62,6 +64,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     for entry in &sealing.entries {
         rustix::io::write(entry, b"0").during("enter a control group")?;
+    }
+    // What was proven of a network holds for this process only if it is in it.
+    if outer::network_here().during("look at the network")? != ends.network {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).during("enter the sandbox's network");
     }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;

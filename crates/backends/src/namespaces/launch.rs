@@ -17,6 +17,7 @@ use airlock_linux::{
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
 use std::{
+    cell::{OnceCell, RefCell},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -49,7 +50,8 @@ impl Backend for Namespaces {
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
         outer::ask_for_inner(&begun, plan.bounds.pids.value);
         let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
-        let ends = child::Ends { talk: child_talk, link: child_link };
+        let network = outer.network_identity().during("look at the network").map_err(refused)?;
+        let ends = child::Ends { talk: child_talk, link: child_link, network };
         let mut ours = Some((talk, link));
         let child = || {
             // Whoever waits for the keeper must hear of its end.
@@ -62,8 +64,9 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((terminals, seat, porter)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
+            Ok((seat, porter)) => {
+                let (terminals, sealing) = (OnceCell::new(), RefCell::new(Some(talk)));
+                Ok(Launched { init, link, terminals, sealing, seat: Some(seat), porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -71,6 +74,14 @@ impl Backend for Namespaces {
                 Err(refusal)
             }
         }
+    }
+
+    fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
+        let Some(talk) = launched.sealing.take() else { return Ok(()) };
+        let terminals = listen(&talk).map_err(|why| unsealed(&plan.caller, &why))?;
+        // Nobody has set it before: there is one to take only once.
+        let _ = launched.terminals.set(terminals);
+        Ok(())
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
@@ -86,13 +97,13 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
     }
 }
 
-/// Gives the child what only the keeper can give, and waits until it is sealed.
+/// Gives the child what only the keeper can give.
 fn finish(
     plan: &Plan,
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
+) -> Result<(Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
@@ -109,8 +120,7 @@ fn finish(
     fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let terminals = listen(talk).map_err(unsealed)?;
-    Ok((terminals, seat, porter))
+    Ok((seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),

@@ -45,6 +45,12 @@ impl Outer {
         [self.user.as_fd(), self.network.as_fd()]
     }
 
+    /// Tells the network namespace from all others: device and inode.
+    pub(super) fn network_identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.network)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// Moves this process there.
     pub(super) fn enter(&self) -> io::Result<()> {
         for namespace in self.namespaces() {
@@ -52,6 +58,12 @@ impl Outer {
         }
         Ok(())
     }
+}
+
+/// The network namespace this process is in, as [`Outer::network_identity`] tells it.
+pub(super) fn network_here() -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::stat("/proc/self/ns/net")?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Starts the process and has its ids written.
