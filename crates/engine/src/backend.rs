@@ -68,6 +68,8 @@ pub struct Launched {
     pub sealing: RefCell<Option<OwnedFd>>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
+    /// Where the workspace is copied on write: the directory that holds what differs, as a place only.
+    pub workspace: OnceCell<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
 }
