@@ -80,8 +80,7 @@ pub(super) fn build(
     mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
     let root = staging.attach("new", &own)?;
     let covers = system::Covers::default();
-    let (layers, lower) = (opened.layers, Lower::Detached);
-    let mut builder = Builder { plan, staging, disk, root, trees, layers, covers, lower };
+    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, covers };
     builder.own_directories()?;
     builder.image()?;
     system::mount_all(plan, builder.root.as_fd(), &mut builder.covers)?;
@@ -141,16 +140,6 @@ struct Builder<'a> {
     trees: VecDeque<OwnedFd>,
     layers: VecDeque<OwnedFd>,
     covers: system::Covers,
-    lower: Lower,
-}
-
-/// What the kernel takes as lower layers of an overlay.
-#[derive(Clone, Copy, PartialEq)]
-enum Lower {
-    /// Trees that are attached nowhere (Linux 6.15).
-    Detached,
-    /// Only attached ones.
-    Attached,
 }
 
 impl Builder<'_> {
@@ -223,20 +212,12 @@ impl Builder<'_> {
 
     /// As host root: shifted lower layers, a plain upper one.
     fn writable_overlay(
-        &mut self,
+        &self,
         number: usize,
         tree: &Tree,
         layer: Option<OwnedFd>,
         host: &OwnedFd,
     ) -> Result<(), Failed> {
-        if self.lower == Lower::Detached {
-            let lower: Vec<PathBuf> = layer.iter().chain([host]).map(fd_path).collect();
-            match self.overlay(tree, &lower, Some(number)) {
-                Err(failed) if failed.source.kind() == io::ErrorKind::InvalidInput => {}
-                other => return other,
-            }
-            self.lower = Lower::Attached;
-        }
         let layer = match layer {
             Some(layer) => Some(self.staging.attach(&format!("h{number}"), &layer)?),
             None => None,
