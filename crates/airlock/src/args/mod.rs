@@ -15,8 +15,8 @@ pub(crate) use wall::{
     SetPolicyArgs, ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
 };
 
-use clap::{Args, Parser, Subcommand};
-use std::time::Duration;
+use clap::{Args, FromArgMatches, Parser, Subcommand};
+use std::{ffi::OsString, time::Duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,6 +46,25 @@ Exit codes:
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Option<Verb>,
+}
+
+impl Verb {
+    /// `run` and `exec` read by a grammar of their own: to make that of all verbs takes a twentieth of a start. What it
+    /// does not take, help included, is for the whole grammar, which has the words for it.
+    pub(crate) fn quick(words: &[OsString]) -> Option<Verb> {
+        let (verb, rest) = words.split_first()?;
+        match verb.to_str()? {
+            "run" => alone(rest).map(|args| Verb::Run(Box::new(args))),
+            "exec" => alone(rest).map(Verb::Exec),
+            _ => None,
+        }
+    }
+}
+
+/// The arguments of one verb, if there is nothing wrong with them.
+fn alone<A: Args + FromArgMatches>(words: &[OsString]) -> Option<A> {
+    let grammar = A::augment_args(clap::Command::new("airlock").no_binary_name(true));
+    A::from_arg_matches(&grammar.try_get_matches_from(words).ok()?).ok()
 }
 
 #[derive(Debug, Subcommand)]
@@ -299,6 +318,33 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_grammar_of_one_verb_reads_what_the_grammar_of_all_reads() {
+        for line in [
+            "run -- make test",
+            "run -it --name web --memory 1G --env A=b --allow npm ./serve --help",
+            "run -d true",
+            "exec -it web bash -c ls",
+            "exec - ls",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+
+            let quick = Verb::quick(&words);
+
+            let whole = Cli::parse_from([OsString::from("airlock")].into_iter().chain(words)).verb;
+            assert!(quick.is_some(), "{line}");
+            assert_eq!(format!("{quick:?}"), format!("{whole:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_or_asks_for_help_is_left_to_the_grammar_of_all() {
+        for line in ["run", "run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert!(Verb::quick(&words).is_none(), "{line}");
+        }
     }
 
     /// `AIRLOCK_ACCEPT=1 cargo test -p airlock` writes the file anew; the diff is then read by a person.

@@ -17,6 +17,7 @@ use airlock_linux::{
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
 use std::{
+    cell::{OnceCell, RefCell},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -28,8 +29,10 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
-/// What is said when the keeper's seat is in the sandbox's network.
+/// What is said when the keeper's seat is in the sandbox's network, and the wall is proven.
 pub(super) const SEAT: u8 = b'n';
+/// What the child is told with user namespace B attached.
+pub(super) const INNER: u8 = b'b';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says when the workspace cannot be copied on write: this byte, then the text.
@@ -47,8 +50,10 @@ impl Backend for Namespaces {
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
+        outer::ask_for_inner(&begun, plan.bounds.pids.value);
         let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
-        let ends = child::Ends { talk: child_talk, link: child_link };
+        let network = outer.network_identity().during("look at the network").map_err(refused)?;
+        let ends = child::Ends { talk: child_talk, link: child_link, network };
         let mut ours = Some((talk, link));
         let child = || {
             // Whoever waits for the keeper must hear of its end.
@@ -61,9 +66,10 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((Handed { terminals, workspace }, seat, porter)) => {
-                let (terminals, seat) = (Some(terminals), Some(seat));
-                Ok(Launched { init, link, terminals, seat, workspace, porter })
+            Ok((seat, porter)) => {
+                let (terminals, workspace, sealing) =
+                    (OnceCell::new(), OnceCell::new(), RefCell::new(Some(talk)));
+                Ok(Launched { init, link, terminals, workspace, sealing, seat: Some(seat), porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -71,6 +77,18 @@ impl Backend for Namespaces {
                 Err(refusal)
             }
         }
+    }
+
+    fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
+        let Some(talk) = launched.sealing.take() else { return Ok(()) };
+        let Handed { terminals, workspace } = listen(&talk).map_err(|(about, why)| match about {
+            About::Wall => unsealed(&plan.caller, &why),
+            About::Workspace => not_copied(&why),
+        })?;
+        // Nobody has set them before: there is a socket to take only once.
+        let _ = launched.terminals.set(terminals);
+        let _ = workspace.map(|layer| launched.workspace.set(layer));
+        Ok(())
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
@@ -101,13 +119,13 @@ struct Handed {
     workspace: Option<OwnedFd>,
 }
 
-/// Gives the child what only the keeper can give, and waits until it is sealed.
+/// Gives the child what only the keeper can give.
 fn finish(
     plan: &Plan,
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(Handed, Seat, Option<Porter>), Refusal> {
+) -> Result<(Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
@@ -119,15 +137,12 @@ fn finish(
         false => Some(porter::start(outer).map_err(failed)?),
     };
     let seat = outer::seat(&begun).map_err(unsealed)?;
-    fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
+    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
+    let inner = outer::inner(&begun).map_err(unsealed)?;
+    fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let handed = listen(talk).map_err(|(about, why)| match about {
-        About::Wall => unsealed(why),
-        About::Workspace => not_copied(&why),
-    })?;
-    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((handed, seat, porter))
+    Ok((seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),

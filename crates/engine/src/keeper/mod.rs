@@ -224,7 +224,7 @@ impl Keeper {
     /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
     fn has_changes(&self) -> bool {
         let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
-        match &self.launched.workspace {
+        match self.launched.workspace.get() {
             Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
             None => false,
         }
@@ -234,7 +234,7 @@ impl Keeper {
     pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
         let what = "this sandbox has no copy of a workspace";
         let fix = Some("airlock run --workspace cow");
-        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        let layer = self.launched.workspace.get().ok_or_else(|| plan::refusal(125, what, None, fix))?;
         layer
             .try_clone()
             .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
