@@ -9,6 +9,7 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
+    files::Paths,
     policy::Policy,
     spec::{Limits, Script, Spec, Stdio, Workspace},
 };
@@ -79,6 +80,9 @@ pub(crate) fn spec(
         workdir,
         workspace,
         mounts: args.mounts.clone(),
+        volumes: Vec::new(),
+        provided: Vec::new(),
+        paths: Paths::default(),
         tmpfs: args.tmpfs.clone(),
         env,
         user: user.to_owned(),
@@ -195,6 +199,9 @@ mod tests {
             workdir: "/srv/project/sub".into(),
             workspace: Workspace::Ro { path: "/srv/project".into() },
             mounts: vec![Mount { source: "/a".into(), target: "/b".into(), read_only: true }],
+            volumes: Vec::new(),
+            provided: Vec::new(),
+            paths: Default::default(),
             tmpfs: vec![Tmpfs { target: "/t".into(), size: Some(1 << 20) }],
             env: spec.env.clone(),
             user: "bob".into(),

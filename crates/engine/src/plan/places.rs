@@ -52,6 +52,10 @@ pub enum Kind {
 pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Refusal> {
     let workspace = match &spec.workspace {
         Workspace::None => None,
+        Workspace::Cow { .. } => {
+            let fix = "--workspace rw (writes go to the host), ro or none";
+            return Err(refusal(125, "a copy-on-write workspace cannot be made", None, Some(fix)));
+        }
         Workspace::Rw { path } => Some((path, Access::ReadWrite)),
         Workspace::Ro { path } => Some((path, Access::ReadOnly)),
     };
