@@ -5,8 +5,8 @@
 
 use super::{Session, body::Body, flow::Flow, heads::Place, target::Connection};
 use crate::{
-    accept,
     egress::{DialError, Dialled},
+    relay,
     tls::{Stream, Untrusted, Wire},
 };
 use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
@@ -189,7 +189,7 @@ impl Origin {
         let (pins, private) = (permit.pins().to_vec(), permit.private().to_vec());
         let dialled = self.session.carrier.egress.dial(permit).await;
         let Dialled { stream, address } = dialled.map_err(|err| self.undialled(&flow, &err))?;
-        accept::keep_alive(&stream);
+        relay::keep_alive(&stream);
         if private.iter().any(|range| range.contains(address.ip())) {
             self.session.handle.leads_to(address.ip());
             self.session.carrier.judge_anew();
