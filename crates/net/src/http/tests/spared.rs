@@ -48,7 +48,7 @@ fn the_next_connection_goes_over_one_that_waits_and_has_records_of_its_own() {
             }
 
             assert_eq!(connected(&world), 1, "{:?}", world.seen());
-            assert_eq!(world.recorded(&["\"kind\":\"connect\"", "\"verdict\":\"allow\""]), 3);
+            assert_eq!(world.recorded(&["\"crossing\":\"connect\"", "\"verdict\":\"allow\""]), 3);
             // Three connections and three requests have ended.
             assert_eq!(world.recorded(&["\"status\":\"closed\""]), 6);
         });
@@ -112,7 +112,7 @@ fn a_connection_that_a_person_is_tied_to_is_nobody_elses() {
             tied.headers_mut().insert("authorization", scheme.parse().unwrap());
             assert_eq!(read(sender.send_request(tied).await.unwrap()).await.0, 200);
             drop(sender);
-            world.until(|world| world.recorded(&["\"status\":\"closed\""]) == 2).await;
+            world.until(|world| world.recorded(&["\"kind\":\"flow\""]) == 2).await;
 
             assert_eq!(asks(&world, "GET", "/two").await, 200);
             assert_eq!(connected(&world), 2, "{scheme}");
@@ -133,7 +133,7 @@ fn a_connection_that_went_on_with_a_websocket_does_not_wait() {
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer).await.unwrap();
         drop(socket);
-        world.until(|world| world.recorded(&["\"status\":\"closed\""]) == 2).await;
+        world.until(|world| world.recorded(&["\"kind\":\"flow\""]) == 2).await;
 
         assert_eq!(world.carrier.spares.count(), 0);
     });
