@@ -43,7 +43,7 @@ struct Permitted {
     head: request::Parts,
     checked: Checked,
     flight: Rc<Flight>,
-    /// What filters are told; none where there are no filters.
+    /// What filters are told; none where no filter looks.
     passing: Option<Passing>,
     /// Where the program wants to go on with something else.
     upgrade: Option<OnUpgrade>,
@@ -137,6 +137,7 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
     Judged {
         target: origin.connection.target.clone(),
         port: origin.connection.port,
+        is_tls: origin.connection.is_tls,
         method: method.to_owned(),
         path: checked.path.clone(),
         query: checked.query.clone(),
@@ -147,7 +148,9 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
 }
 
 fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit) -> Option<Passing> {
-    (!session.carrier.filters.is_empty()).then(|| Passing {
+    let Judged { target, port, path, .. } = judged;
+    let is_looked_at = session.carrier.filters.iter().any(|filter| filter.looks_at(target, *port, path));
+    is_looked_at.then(|| Passing {
         target: judged.target.clone(),
         port: judged.port,
         is_verified: origin.connection.is_tls,

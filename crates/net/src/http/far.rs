@@ -218,7 +218,8 @@ impl Origin {
 
     /// One that can take another request, or soon will.
     async fn take_idle(&self, can_repeat: bool) -> Option<Kept> {
-        let is_stale = |kept: &Kept| !can_repeat && matches!(kept.past, Past::Spare(waited) if waited > FRESH);
+        let is_stale =
+            |kept: &Kept| !can_repeat && matches!(kept.past, Past::Spare(waited) if waited > FRESH);
         let found = {
             let mut idle = self.idle.borrow_mut();
             idle.retain(|kept| !kept.sender.is_closed() && !is_stale(kept));
@@ -403,12 +404,7 @@ impl Origin {
         Ok(self.share(sender, Rc::clone(link), (flow, Past::New)))
     }
 
-    fn share(
-        &self,
-        sender: http2::SendRequest<Body>,
-        link: Rc<Link>,
-        (flow, past): (Rc<Flow>, Past),
-    ) -> Far {
+    fn share(&self, sender: http2::SendRequest<Body>, link: Rc<Link>, (flow, past): (Rc<Flow>, Past)) -> Far {
         let shared = Shared { sender: sender.clone(), link, flow: Rc::clone(&flow), past };
         self.shared.replace(Some(shared));
         Far::Http2(sender, flow, past)

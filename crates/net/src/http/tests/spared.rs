@@ -28,8 +28,10 @@ fn the_next_connection_goes_over_one_that_waits_and_has_records_of_its_own() {
         run(async {
             let world = World::new(server).await;
             for path in ["/one", "/two", "/three"] {
-                let head =
-                    format!("GET {path} HTTP/1.1\r\nhost: a.test:{}\r\nconnection: close\r\n\r\n", world.port);
+                let head = format!(
+                    "GET {path} HTTP/1.1\r\nhost: a.test:{}\r\nconnection: close\r\n\r\n",
+                    world.port
+                );
                 let mut answer = String::new();
                 match server {
                     Server::Plain => {

@@ -274,6 +274,12 @@ async fn serve(
     }
 }
 
+/// Whether this is the first request for what breaks once.
+fn breaks(path: &str, log: &Log) -> bool {
+    let asked = || log.lock().unwrap().iter().filter(|line| line.contains("/break-once")).count();
+    path == "/break-once" && asked() == 1
+}
+
 /// The server breaks off.
 #[derive(Debug, thiserror::Error)]
 #[error("broken off")]
@@ -287,9 +293,7 @@ async fn answer(
 ) -> Result<Response<Sent>, Broken> {
     let line = format!("{} {} {:?}", request.method(), request.uri().path(), request.version());
     log.lock().unwrap().push(line);
-    if request.uri().path() == "/break-once"
-        && log.lock().unwrap().iter().filter(|line| line.contains("/break-once")).count() == 1
-    {
+    if breaks(request.uri().path(), &log) {
         return Err(Broken);
     }
     if let Some(key) = request.headers().get("x-key") {
