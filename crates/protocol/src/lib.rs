@@ -9,6 +9,7 @@
 //! | [`guest`] | a keeper and PID 1 inside its sandbox |
 //! | [`log`] | a keeper and `airlock logs` |
 //! | [`policy`] | a person and the gate: what may cross the wall |
+//! | [`files`] | a person and the engine: volumes, programmable mounts, protected paths |
 //! | [`secret`] | a person and the gate: what requests may carry, and a program never sees |
 //! | [`script`] | a keeper and the program that runs its script |
 //! | [`approval`] | a keeper and the person who is asked |
@@ -18,6 +19,7 @@
 pub mod approval;
 pub mod control;
 pub mod event;
+pub mod files;
 pub mod frame;
 pub mod guest;
 pub mod id;

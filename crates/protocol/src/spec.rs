@@ -1,6 +1,11 @@
 //! What was asked for. A [`Spec`] is only a wish: `engine::plan` checks it, and only a plan can be launched.
 
-use crate::{Name, policy::Policy, secret::Secret};
+use crate::{
+    Name,
+    files::{Paths, Provided, VolumeUse},
+    policy::Policy,
+    secret::Secret,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -23,6 +28,15 @@ pub struct Spec {
     /// Further host directories and files shown inside.
     #[serde(default)]
     pub mounts: Vec<Mount>,
+    /// Directories that outlive the sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeUse>,
+    /// Programmable mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provided: Vec<Provided>,
+    /// Which paths of the workspace are protected or hidden.
+    #[serde(default)]
+    pub paths: Paths,
     /// Empty writable directories in memory.
     #[serde(default)]
     pub tmpfs: Vec<Tmpfs>,
@@ -175,6 +189,11 @@ fn sixty_seconds() -> u64 {
 pub enum Workspace {
     /// No directory of the host.
     None,
+    /// Writes go to a copy that is the sandbox's own, until a person applies them.
+    Cow {
+        /// Absolute path, the same on both sides.
+        path: PathBuf,
+    },
     /// Writes go straight to the host.
     Rw {
         /// Absolute path, the same on both sides.
@@ -339,7 +358,7 @@ impl Workspace {
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             Workspace::None => None,
-            Workspace::Rw { path } | Workspace::Ro { path } => Some(path),
+            Workspace::Cow { path } | Workspace::Rw { path } | Workspace::Ro { path } => Some(path),
         }
     }
 }

@@ -93,6 +93,7 @@ fn workspace(workspace: &Workspace) -> String {
     match workspace {
         Workspace::None => "none".to_owned(),
         Workspace::Rw { path } => format!("{} (writable)", path.display()),
+        Workspace::Cow { path } => format!("{} (a copy)", path.display()),
         Workspace::Ro { path } => format!("{} (read-only)", path.display()),
     }
 }

@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod exec;
 mod get;
+mod init;
 mod learn;
 mod ledger;
 mod lifecycle;
@@ -58,6 +59,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Approvals(args) => approvals::approvals(&args),
         Verb::Approve(args) => approvals::approve(&args),
         Verb::Refuse(args) => approvals::refuse(&args),
+        Verb::Init(args) => init::init(&args),
         Verb::Trust(args) => trust::trust(&args),
         Verb::Config(args) => config::config(&args),
         Verb::Doctor(args) => doctor::doctor(&args),

@@ -1,0 +1,1 @@
+//! The kernel's file system protocol, served for a provider.
