@@ -152,9 +152,8 @@ async fn admit(wall: &Wall, target: Target, port: u16) -> Result<(Permit, Ticket
     let crossing = Crossing::Connect { target: target.clone(), port };
     let ticket = wall.enter(&crossing)?;
     let judge = wall.gate.judge();
-    let asked = judge.connect(&target, port).verdict == Some(Verdict::Ask);
     let permit = wall.gate.ask(crossing).await?;
-    ticket.decided(What::Out { target, port, asked });
+    ticket.decided(What::Out { target, port, asked: permit.was_asked() });
     if !Rc::ptr_eq(&judge, &wall.gate.judge()) {
         // The rules changed while it was decided, and the flow was not among those judged anew.
         wall.judge_anew();

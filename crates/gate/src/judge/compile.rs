@@ -158,7 +158,7 @@ impl Judge {
         let mut earlier = super::deciding(&whole, &rule.ports);
         earlier.retain(|(_, index)| *index < rule.index);
         earlier.extend(
-            about.iter().flat_map(|said| &said.inside).filter(|(_, index)| self.is_wider(*index, rule)),
+            about.iter().flat_map(|said| &said.inside).filter(|(_, index, _)| self.is_wider(*index, rule)),
         );
         let taken: Vec<Ports> = earlier.iter().map(|(run, _)| *run).collect();
         super::claims::without(&rule.ports, &taken)
@@ -178,7 +178,9 @@ impl Judge {
         for host in &rule.hosts {
             let claim = |said: &mut super::Said| match rule.conditions {
                 None => said.whole.claim(&rule.ports, rule.index),
-                Some(_) => said.inside.extend(rule.ports.iter().map(|run| (*run, rule.index))),
+                Some(asked) => {
+                    said.inside.extend(rule.ports.iter().map(|run| (*run, rule.index, asked.glance())));
+                }
             };
             match host {
                 Pattern::Name(name) => claim(self.names.entry(name.clone()).or_default()),

@@ -86,6 +86,7 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
         pool: Rc::clone(&pool),
         authority,
         filters: filters.0,
+        spares: Rc::default(),
     };
     let rules = Rules::new(rules);
     let refused = Refused::since_now(refusals, &rules)?;
@@ -183,7 +184,7 @@ async fn follow_rules(wall: Rc<Wall>, mut changes: watch::Receiver<u64>) {
             changed = changes.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(AGAIN), if is_behind => {}
         }
-        wall.judge_anew();
+        wall.carrier.rules_changed();
         // The gate decides by the new rules already. While the kernel is behind, it refuses what was not open before.
         is_behind = wall.open_what_rules_could_match().is_err();
     }
