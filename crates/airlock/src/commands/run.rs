@@ -209,10 +209,10 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
     };
     let left = settle_changes(sandbox, spec);
     if args.json {
-        let mut facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });
-        if matches!(spec.workspace, Workspace::Cow { .. }) {
-            facts["changes"] = left.facts();
-        }
+        let is_copied = matches!(spec.workspace, Workspace::Cow { .. });
+        let changes = is_copied.then(|| left.facts());
+        let facts =
+            serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit, "changes": changes });
         eprintln!("{facts}");
         return Ok(exit.code);
     }
