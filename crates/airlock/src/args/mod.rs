@@ -1,10 +1,12 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod review;
 mod run;
 mod secret;
 pub(crate) mod values;
 mod wall;
 
+pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
@@ -81,6 +83,14 @@ pub(crate) enum Verb {
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
     Prune(PruneArgs),
+    /// Show what a sandbox changed in its copy of the workspace
+    Diff(DiffArgs),
+    /// Write what a sandbox changed to the host
+    Apply(ApplyArgs),
+    /// Take the last apply back
+    Undo(UndoArgs),
+    /// Throw away what a sandbox changed
+    Discard(DiscardArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts
