@@ -242,7 +242,7 @@ fn settle_changes(sandbox: &Sandbox, spec: &Spec) -> Left {
     if !matches!(spec.workspace, Workspace::Cow { .. }) || !sandbox.folder().exists() {
         return Left::Nothing;
     }
-    let left = changes::left(sandbox);
+    let left = changes::left(sandbox, spec);
     if left.is_nothing()
         && !spec.keep
         && let Ok(lock) = sandbox.lock()
