@@ -9,10 +9,11 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::Paths,
+    files::{Paths, VolumeUse},
     policy::Policy,
     spec::{Limits, Script, Spec, Stdio, Workspace},
 };
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -80,7 +81,7 @@ pub(crate) fn spec(
         workdir,
         workspace,
         mounts: args.mounts.clone(),
-        volumes: Vec::new(),
+        volumes: volumes(args, &host.directory),
         provided: Vec::new(),
         paths: Paths::default(),
         tmpfs: args.tmpfs.clone(),
@@ -115,6 +116,31 @@ fn workspace(mode: WorkspaceMode, directory: &Path) -> Result<Workspace, Failure
             .code(2)
             .fix("--workspace rw (writes go to the host), ro or none")),
     }
+}
+
+/// Volumes by name, and those that keep directories for the project.
+fn volumes(args: &RunArgs, project: &Path) -> Vec<VolumeUse> {
+    let kept = args.persist.iter().map(|directory| VolumeUse {
+        volume: kept_name(project, directory),
+        target: directory.clone(),
+        read_only: false,
+        project: Some(project.to_owned()),
+    });
+    args.volumes.iter().cloned().chain(kept).collect()
+}
+
+/// The name of the volume that keeps a directory for a project: readable, and another one for every other pair.
+fn kept_name(project: &Path, directory: &Path) -> String {
+    let word = |path: &Path| -> String {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name.chars().filter(char::is_ascii_alphanumeric).take(20).collect()
+    };
+    let mut hash = Sha256::new();
+    hash.update(project.as_os_str().as_encoded_bytes());
+    hash.update([0]);
+    hash.update(directory.as_os_str().as_encoded_bytes());
+    let digits: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("keep-{}-{}-{digits}", word(project), word(directory))
 }
 
 fn limits(args: &RunArgs) -> Limits {
@@ -231,6 +257,26 @@ mod tests {
     fn copy_on_write_is_refused_with_a_sentence() {
         let refusal = parse(&["--workspace", "cow", "true"]).unwrap_err();
         assert_eq!(refusal.what, "a copy-on-write workspace is not in this version");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_project_has_a_name_of_its_own() {
+        let spec =
+            parse(&["--volume", "data:/data:ro", "--persist", "~/.cache", "--persist", "/ü/ö", "true"])
+                .unwrap();
+
+        let names: Vec<&str> = spec.volumes.iter().map(|shown| shown.volume.as_str()).collect();
+        assert!(names.iter().all(|name| name.parse::<Name>().is_ok()), "{names:?}");
+        assert_eq!(names[0], "data");
+        assert!(
+            names[1].starts_with("keep-project-cache-") && names[2].starts_with("keep-project--"),
+            "{names:?}"
+        );
+        assert_eq!(spec.volumes[1].project.as_deref(), Some(Path::new("/srv/project")));
+        assert_ne!(
+            kept_name(Path::new("/a"), Path::new("/b/c")),
+            kept_name(Path::new("/a/b"), Path::new("/c"))
+        );
     }
 
     #[test]

@@ -3,10 +3,15 @@
 mod run;
 mod secret;
 pub(crate) mod values;
+mod volume;
 mod wall;
 
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
+pub(crate) use volume::{
+    CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,
+    VolumeVerb,
+};
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
     GroupsArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb, SetPolicyArgs,
@@ -81,6 +86,8 @@ pub(crate) enum Verb {
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
     Prune(PruneArgs),
+    /// Make, list and remove directories that outlive sandboxes
+    Volume(VolumeArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

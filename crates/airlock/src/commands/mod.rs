@@ -17,6 +17,7 @@ mod remove;
 mod run;
 mod secret;
 mod trust;
+mod volume;
 mod wait;
 
 use crate::{
@@ -50,6 +51,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
+        Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),

@@ -33,10 +33,21 @@ pub struct Bind {
     pub access: Access,
     /// Whether it is a directory or a file.
     pub kind: Kind,
-    /// Its owner on the host, who appears as the user inside.
+    /// Its owner on the host.
     pub owner: (u32, u32),
+    /// How its owners appear inside.
+    pub shown_as: ShownAs,
     /// Sockets of the host below it, and directories that could not be searched for them; relative, to be covered.
     pub sockets: Vec<PathBuf>,
+}
+
+/// How the owners of what a bind shows appear inside, where this host can map them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownAs {
+    /// The owner of the bind is the user inside, everybody else is nobody.
+    User,
+    /// Every id of the volumes' range is the one it stands for.
+    Volume,
 }
 
 /// What a bind shows.
@@ -130,6 +141,7 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         access,
         kind,
         owner: (stat.st_uid, stat.st_gid),
+        shown_as: ShownAs::User,
         sockets,
     })
 }
@@ -191,7 +203,7 @@ fn homes(caller: &Caller) -> Vec<PathBuf> {
     homes
 }
 
-fn check_target(target: &Path) -> Result<(), Refusal> {
+pub(super) fn check_target(target: &Path) -> Result<(), Refusal> {
     let plain = target.is_absolute()
         && target.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !plain {
