@@ -37,6 +37,7 @@ mod session;
 mod spec;
 mod streams;
 mod table;
+mod visit;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,11 +1,13 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod copy;
 mod run;
 mod secret;
 pub(crate) mod values;
 mod volume;
 mod wall;
 
+pub(crate) use copy::CopyArgs;
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use volume::{
@@ -68,6 +70,9 @@ pub(crate) enum Verb {
     Get(GetArgs),
     /// Print what a sandbox's program wrote
     Logs(LogsArgs),
+    /// Copy files into a sandbox or out of it, running or not
+    #[command(override_usage = copy::USAGE, after_help = copy::HELP)]
+    Cp(CopyArgs),
     /// Send a signal to a sandbox's program
     Kill(KillArgs),
     /// End a sandbox's program: SIGTERM, later SIGKILL

@@ -4,6 +4,7 @@ mod approvals;
 mod change;
 mod completion;
 mod config;
+mod cp;
 mod doctor;
 mod exec;
 mod get;
@@ -42,6 +43,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Ls(args) => list::list(&args),
         Verb::Get(args) => get::get(&args),
         Verb::Logs(args) => logs::logs(&args),
+        Verb::Cp(args) => cp::cp(&args),
         Verb::Kill(args) => lifecycle::kill(&args),
         Verb::Stop(args) => lifecycle::stop(&args),
         Verb::Start(args) => lifecycle::start(&args.sandboxes),

@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, spare, wall, watch, watched};
+use super::{Keeper, Tasks, life, link, log::Log, program, spare, visit, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -15,8 +15,7 @@ use airlock_linux::{
 };
 use airlock_net::publish::Published;
 use airlock_protocol::{
-    control::Refusal,
-    secret::Values,
+    control::{Begin, Owner, Refusal},
     spec::{DiskBy, Spec},
     state::{By, Enforced, IdExtent, Limit, State, Status},
 };
@@ -41,6 +40,7 @@ pub struct Born {
     group: Option<Group>,
     state: State,
     wall: wall::Prepared,
+    is_visited: bool,
 }
 
 /// The program that becomes PID 1.
@@ -62,18 +62,20 @@ pub struct Awake {
     pub news: mpsc::Receiver<life::News>,
 }
 
-/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `values` are
-/// those of its secrets.
+/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `begin` says
+/// whose it is, and the values of its secrets.
 pub fn build(
     sandbox: &Sandbox,
     backend: &dyn Backend,
     guest: &Guest<'_>,
     passed: &[OwnedFd],
-    values: &Values,
+    begin: &Begin,
 ) -> Result<Born, Refusal> {
+    let is_visited = begin.owner == Owner::Visit;
     let spec = sandbox
         .spec()
         .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    let spec = if is_visited { visit::without_program(spec) } else { spec };
     let guest_file = sandbox.store().guest().join(guest.id);
     install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
@@ -88,12 +90,19 @@ pub fn build(
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
-    let wall = wall::prepare(sandbox, &spec, values)?;
+    let wall = wall::prepare(sandbox, &spec, &begin.values)?;
     if let Some(authority) = &wall.authority {
         plan.trust(authority.pem());
     }
-    let confined = confine(&plan)?;
-    let mut state = note(sandbox, &spec, &plan, &confined)?;
+    let mut confined = confine(&plan)?;
+    let mut state = match is_visited {
+        false => note(sandbox, &spec, &plan, &confined)?,
+        true => {
+            // Nothing runs that would have to be bounded.
+            confined.limits = cgroup::Limits::default();
+            visit::state(sandbox)?
+        }
+    };
     state.published = wall.published.iter().map(Published::wish).collect();
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
@@ -112,7 +121,10 @@ pub fn build(
         (launched, _) => launched,
     };
     match launched {
-        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state, wall }),
+        Ok(launched) => {
+            let sandbox = sandbox.clone();
+            Ok(Born { sandbox, spec, plan, launched, group, state, wall, is_visited })
+        }
         Err(refusal) => {
             let _ = group.map(Group::remove);
             Err(refusal)
@@ -187,6 +199,7 @@ impl Born {
             gate: self.wall.gate.clone(),
             wall: std::cell::OnceCell::new(),
             published: RefCell::default(),
+            is_visited: self.is_visited,
             plan,
         };
         (keeper, self.wall)
