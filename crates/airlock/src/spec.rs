@@ -81,7 +81,7 @@ pub(crate) fn spec(
         workdir,
         workspace,
         mounts: args.mounts.clone(),
-        volumes: volumes(args, &host.directory),
+        volumes: volumes(args, host),
         provided: Vec::new(),
         paths: Paths::default(),
         tmpfs: args.tmpfs.clone(),
@@ -119,14 +119,25 @@ fn workspace(mode: WorkspaceMode, directory: &Path) -> Result<Workspace, Failure
 }
 
 /// Volumes by name, and those that keep directories for the project.
-fn volumes(args: &RunArgs, project: &Path) -> Vec<VolumeUse> {
-    let kept = args.persist.iter().map(|directory| VolumeUse {
-        volume: kept_name(project, directory),
-        target: directory.clone(),
-        read_only: false,
-        project: Some(project.to_owned()),
+fn volumes(args: &RunArgs, host: &Host) -> Vec<VolumeUse> {
+    let project = host.directory.as_path();
+    let kept = args.persist.iter().map(|directory| {
+        let target = home_inside(directory, host);
+        let volume = kept_name(project, &target);
+        VolumeUse { volume, target, read_only: false, project: Some(project.to_owned()) }
     });
     args.volumes.iter().cloned().chain(kept).collect()
+}
+
+/// A shell makes the home of this host of `~`, where the home inside is meant. The project itself is at the same path inside.
+fn home_inside(directory: &Path, host: &Host) -> PathBuf {
+    let home = host.variables.get("HOME").filter(|home| home.len() > 1);
+    match home.map(|home| directory.strip_prefix(home)) {
+        Some(Ok(below)) if !directory.starts_with(&host.directory) && below != Path::new("") => {
+            Path::new("~").join(below)
+        }
+        _ => directory.to_owned(),
+    }
 }
 
 /// The name of the volume that keeps a directory for a project: readable, and another one for every other pair.

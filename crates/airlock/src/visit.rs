@@ -53,6 +53,8 @@ fn build(sandbox: &Sandbox, begin: &Begin) -> Result<Born, Refusal> {
 async fn stand(born: Born, socket: OwnedFd) -> io::Result<Rc<Keeper>> {
     let mut tasks = Tasks::new();
     let awake = born.wake(Vec::new(), &mut tasks)?;
+    // The visitor speaks only after this.
+    say(&socket, &Reply::Done)?;
     server::serve_visitor(awake.keeper.clone(), socket).await;
     visit::leave(&awake.keeper).await;
     tasks.shutdown().await;

@@ -99,7 +99,7 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// The end of a path tells what is meant, so that it stays as it is.
 fn inside(path: &str) -> PathBuf {
-    PathBuf::from(format!("/{path}"))
+    PathBuf::from(format!("/{}", path.trim_start_matches('/')))
 }
 
 fn told(done: Result<Tally, Error>) -> Report {
@@ -108,8 +108,13 @@ fn told(done: Result<Tally, Error>) -> Report {
             Report { files, bytes, left, left_count, failed: None, why: None }
         }
         Err(err) => {
-            let why = err.source().map(ToString::to_string);
+            let why = err.source().map(|cause| plain(&cause.to_string()));
             Report { failed: Some(err.to_string()), why, ..Report::default() }
         }
     }
+}
+
+/// Without the number that the standard library appends.
+fn plain(text: &str) -> String {
+    text.split_once(" (os error").map_or(text, |(words, _)| words).to_owned()
 }

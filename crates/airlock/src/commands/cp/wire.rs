@@ -119,5 +119,15 @@ fn connect(sandbox: &Sandbox) -> Result<Client, Failure> {
     let lock = lifecycle::free_lock(sandbox)?;
     let mut client = keeper::start(sandbox, &Limits::default(), lock)?;
     client.begin(&Begin { owner: Owner::Visit, values: Values::default() }, &[])?;
-    Ok(client)
+    loop {
+        match client.receive() {
+            Ok(Received::Reply(Reply::Done)) => return Ok(client),
+            Ok(Received::Reply(Reply::Refused(refusal))) => return Err(refusal.into()),
+            Ok(_) => {}
+            Err(err) => {
+                let failure = Failure::because(format!("sandbox {} could not be opened", sandbox.id()), &err);
+                return Err(failure.fix(format!("look into {}", sandbox.keeper_log().display())));
+            }
+        }
+    }
 }
