@@ -16,8 +16,8 @@ pub(crate) use volume::{
 };
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
-    GroupsArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb, SetPolicyArgs,
-    ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
+    GroupsArgs, InitArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb,
+    SetPolicyArgs, ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -109,6 +109,8 @@ pub(crate) enum Verb {
     Approve(AnswerArgs),
     /// Refuse a connection that waits
     Refuse(AnswerArgs),
+    /// Write a commented airlock.toml for this project
+    Init(InitArgs),
     /// Trust a project's airlock.toml as it is now
     Trust(TrustArgs),
     /// Print the settings that count here
@@ -236,7 +238,7 @@ pub(crate) struct RemoveArgs {
     /// Which sandboxes; never guessed: write `-` for the newest
     #[arg(value_name = "SANDBOX", required_unless_present = "stopped")]
     pub(crate) sandboxes: Vec<String>,
-    /// Running ones too: their programs are killed
+    /// Running ones too: their programs are killed; and those with changes that were not applied
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Every sandbox that does not run
@@ -246,6 +248,9 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
+    /// Those with changes that were not applied too
+    #[arg(short, long)]
+    pub(crate) force: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

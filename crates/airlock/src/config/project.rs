@@ -11,7 +11,10 @@
 //! ask = "*.example.org"
 //! ```
 
-use super::reader::{Source, Value};
+use super::{
+    paths,
+    reader::{Source, Value},
+};
 use crate::{
     args::{Network, RunArgs, WorkspaceMode, values, values::EnvWord},
     failure::Failure,
@@ -19,7 +22,7 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::VolumeUse,
+    files::{Paths, VolumeUse},
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
@@ -29,7 +32,7 @@ use std::{
 };
 
 /// Keys that are `gate`'s.
-const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
+pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
 pub(crate) const KEYS: [&str; 33] = [
@@ -67,6 +70,17 @@ pub(crate) const KEYS: [&str; 33] = [
     "network",
     "secret",
 ];
+
+/// Keys whose values in several files are joined; of others the nearest file's counts.
+const LISTS: [&str; 16] = [
+    "mount", "volume", "persist", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask",
+    "policy", "publish", "secret", "rule", "groups",
+];
+
+/// Whether a key's values in several files are joined.
+pub(crate) fn is_list(key: &str) -> bool {
+    LISTS.contains(&key)
+}
 
 /// A text, and the byte of the file at which it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,18 +127,33 @@ pub(crate) struct Settings {
     pub(crate) secret: Vec<table::Word>,
     /// `[secrets.NAME]`.
     pub(crate) secrets: Vec<Table>,
+    /// `[paths]`.
+    pub(crate) paths: Paths,
 }
 
 /// Reads the text of the file; relative paths in it are meant from `folder`.
 pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Settings, Failure> {
+    parse_but(source, folder, |_| false)
+}
+
+/// The same of a file that also holds what is not ours.
+pub(super) fn parse_but(
+    source: Source<'_>,
+    folder: &Path,
+    is_other: impl Fn(&Value<'_, '_>) -> bool,
+) -> Result<Settings, Failure> {
     let top = source.parse()?;
     let mut settings = Settings::default();
     for value in source.entries(&top) {
-        if RULES.contains(&value.key()) {
+        if RULES.contains(&value.key()) || is_other(&value) {
             continue;
         }
         if value.key() == "secrets" {
             settings.secrets = table::tables(&value, Whose::Project)?;
+            continue;
+        }
+        if value.key() == "paths" {
+            settings.paths = paths::read(&value)?;
             continue;
         }
         if !KEYS.contains(&value.key()) {
@@ -216,6 +245,7 @@ impl Settings {
         before(&mut args.cap_add, self.cap_add);
         before(&mut args.cap_drop, self.cap_drop);
         before(&mut args.network.publish, self.publish);
+        paths::join(&mut args.paths, self.paths);
         args.read_only |= self.read_only;
         args.nested |= self.nested;
         args.keep |= self.keep;

@@ -4,10 +4,15 @@
 //! - [`places`]: host paths that may be shown inside, and where
 //! - [`volumes`]: directories that outlive the sandbox
 //! - [`bounds`]: limits, asked for and by default
+//! - [`search`]: what of a workspace is covered, hidden and protected
+//! - [`placeholder`]: what stands for protected paths that are not there
 
 pub mod bounds;
 pub mod ids;
+pub mod placeholder;
 pub mod places;
+pub mod search;
+mod secret;
 mod volumes;
 
 use crate::store::Sandbox;
@@ -24,6 +29,7 @@ use airlock_linux::{
 };
 use airlock_protocol::{
     control::Refusal,
+    files::HideAs,
     guest::User,
     spec::{HomeFile, Publish, Spec, Tmpfs},
 };
@@ -58,6 +64,8 @@ pub struct Plan {
     pub image: HostImage,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
+    /// How hidden files of the workspace look inside.
+    pub hide_as: HideAs,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the host that lead inside.
@@ -140,7 +148,7 @@ pub fn check(
     binds.extend(volumes::binds(spec, store, &caller, &identity)?);
     let Identity { etc, user, home, ids } = identity;
     let caps = capabilities(spec, &caller, &binds)?;
-    let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
+    let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
         guest,
@@ -154,6 +162,7 @@ pub fn check(
         caller,
         image,
         binds,
+        hide_as: spec.paths.hide_as,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,
@@ -172,7 +181,7 @@ fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<
     let what = "these capabilities cannot be given";
     let set = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
         .map_err(|err| refusal(125, what, Some(&chain(&err)), Some(err.fix())))?;
-    let counts_outside = |bind: &&places::Bind| bind.access == Access::ReadWrite && bind.owner.0 == 0;
+    let counts_outside = |bind: &&places::Bind| bind.reaches_host() && bind.owner.0 == 0;
     let Some(bind) = binds.iter().find(counts_outside).filter(|_| caller.is_root()) else { return Ok(set) };
     let is_asked = |name: &String| CapSet::parse(name).is_ok_and(|cap| cap == Cap::SETFCAP);
     if spec.cap_add.iter().any(is_asked) {

@@ -49,8 +49,10 @@ fn bind(
         kind: places::Kind::Directory,
         owner: (stat.st_uid, stat.st_gid),
         shown_as: places::ShownAs::Volume,
+        writes: places::Writes::Host,
         // Only sandboxes make sockets there: whoever shares a volume may speak through it.
-        sockets: Vec::new(),
+        found: Default::default(),
+        placeholders: Vec::new(),
     })
 }
 

@@ -31,7 +31,7 @@ mod words;
 
 pub use list::{Entry, Swept};
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
-pub use sandbox::{ControlPath, Lock, Sandbox};
+pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
 pub use words::generate_name;
 
 use airlock_protocol::{Name, SandboxId};
