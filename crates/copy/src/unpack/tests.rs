@@ -132,7 +132,7 @@ fn more_than_the_limit_is_refused_before_it_is_written() {
 
     assert_eq!(refused.to_string(), "more than 1M would be copied");
     let many: Vec<_> =
-        (0..1000).map(|n| (Entry::new(format!("f{n}").into_bytes(), Kind::File), b"".as_slice())).collect();
+        (0..1001).map(|n| (Entry::new(format!("f{n}").into_bytes(), Kind::File), b"".as_slice())).collect();
     assert!(matches!(
         into(to.path(), &archive(&[vec![top()], many].concat()), &RULES),
         Err(Error::TooMuch { .. })
