@@ -1,10 +1,13 @@
 //! One verb each. A verb gives the exit code, or why it failed.
 
+mod apply;
 mod approvals;
 mod change;
 mod completion;
 mod config;
 mod cp;
+mod diff;
+mod discard;
 mod doctor;
 mod exec;
 mod get;
@@ -16,9 +19,11 @@ mod list;
 mod logs;
 mod policy;
 mod remove;
+pub(crate) mod review;
 mod run;
 mod secret;
 mod trust;
+mod undo;
 mod volume;
 mod wait;
 
@@ -54,6 +59,10 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
+        Verb::Diff(args) => diff::diff(&args),
+        Verb::Apply(args) => apply::apply(&args),
+        Verb::Undo(args) => undo::undo(&args),
+        Verb::Discard(args) => discard::discard(&args),
         Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),

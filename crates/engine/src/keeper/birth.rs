@@ -72,10 +72,7 @@ pub fn build(
     begin: &Begin,
 ) -> Result<Born, Refusal> {
     let is_visited = begin.owner == Owner::Visit;
-    let spec = sandbox
-        .spec()
-        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
-    let spec = if is_visited { visit::without_program(spec) } else { spec };
+    let spec = spec_of(sandbox, begin.owner)?;
     let guest_file = sandbox.store().guest().join(guest.id);
     install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
@@ -97,23 +94,14 @@ pub fn build(
     let mut confined = confine(&plan)?;
     let mut state = match is_visited {
         false => note(sandbox, &spec, &plan, &confined)?,
-        true => {
-            // Nothing runs that would have to be bounded.
-            confined.limits = cgroup::Limits::default();
-            visit::state(sandbox)?
-        }
+        true => visit::state(sandbox)?,
     };
     state.published = wall.published.iter().map(Published::wish).collect();
-    let stood_in = match is_visited {
-        true => Ok(()),
-        false => guard::stand_in(sandbox, &mut plan, &mut state, |state| {
-            sandbox.write_state(state).map_err(io::Error::other)
-        }),
-    };
-    stood_in.map_err(|err| {
-        let fix = Some("--workspace cow, or make the workspace writable for yourself");
-        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
-    })?;
+    match is_visited {
+        false => stand_in(sandbox, &mut plan, &mut state)?,
+        // Nothing runs that would have to be bounded.
+        true => confined.limits = cgroup::Limits::default(),
+    }
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -140,6 +128,23 @@ pub fn build(
             Err(refusal)
         }
     }
+}
+
+/// What was asked for; where somebody only visits, without what a program would need.
+fn spec_of(sandbox: &Sandbox, owner: Owner) -> Result<Spec, Refusal> {
+    let spec = sandbox
+        .spec()
+        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    Ok(if owner == Owner::Visit { visit::without_program(spec) } else { spec })
+}
+
+/// Makes what stands for protected paths that are not there.
+fn stand_in(sandbox: &Sandbox, plan: &mut Plan, state: &mut State) -> Result<(), Refusal> {
+    let note = |state: &State| sandbox.write_state(state).map_err(io::Error::other);
+    guard::stand_in(sandbox, plan, state, note).map_err(|err| {
+        let fix = Some("--workspace cow, or make the workspace writable for yourself");
+        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
+    })
 }
 
 fn hidden(launched: Launched) -> Result<Launched, Refusal> {

@@ -30,6 +30,7 @@ pub mod volumes;
 mod words;
 
 pub use list::{Entry, Swept};
+pub(crate) use remove::as_ids;
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
 pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
 pub use words::generate_name;

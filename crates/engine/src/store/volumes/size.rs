@@ -2,12 +2,8 @@
 //! neither depth nor number of entries costs more than a bounded time.
 
 use super::all_ids;
-use crate::plan::Caller;
-use airlock_linux::{
-    clone::{self, Namespaces, Side},
-    idmap::IdMap,
-    spawn,
-};
+use crate::{plan::Caller, store::remove::as_ids};
+use airlock_linux::{idmap::IdMap, spawn};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -61,29 +57,14 @@ fn count(path: &Path) -> Size {
 
 /// Counts in a process that has these ids.
 fn within(path: &Path, ids: &IdMap) -> io::Result<Size> {
-    let (mut wait, mut go) = io::pipe()?;
-    let (mut told, mut tell) = io::pipe()?;
-    let child = match clone::fork(Namespaces::USER, None)? {
-        Side::Parent(child) => child,
-        Side::Child => {
-            drop((go, told));
-            let ready = wait.read_exact(&mut [0u8; 1]).is_ok() && spawn::become_user(0, 0, &[]).is_ok();
-            let text = ready.then(|| serde_json::to_vec(&count(path)).unwrap_or_default());
-            let written = text.is_some_and(|text| tell.write_all(&text).is_ok());
-            clone::exit_now(i32::from(!written));
-        }
-    };
-    drop((wait, tell));
-    let mapped = ids.write(child.pid).map_err(io::Error::other);
-    if mapped.is_ok() {
-        let _ = go.write_all(b"g");
-    }
-    drop(go);
+    let (told, mut tell) = io::pipe()?;
+    as_ids(ids, || {
+        let ready = spawn::become_user(0, 0, &[]).is_ok();
+        ready && tell.write_all(&serde_json::to_vec(&count(path)).unwrap_or_default()).is_ok()
+    })?;
+    drop(tell);
     let mut text = Vec::new();
-    let read = told.by_ref().take(4096).read_to_end(&mut text);
-    child.wait()?;
-    mapped?;
-    read?;
+    told.take(4096).read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
