@@ -38,6 +38,7 @@ mod session;
 mod spec;
 mod streams;
 mod table;
+mod visit;
 
 use clap::Parser;
 use std::{ffi::OsString, process::ExitCode};

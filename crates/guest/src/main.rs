@@ -7,7 +7,9 @@
 //! - [`link`]: frames and descriptors to and from the keeper
 //! - [`init`]: the loop: requests, ended children, reports of session leaders
 //! - [`programs`]: starting, signalling and finding programs
+//! - [`copies`]: files in and out
 
+mod copies;
 mod init;
 mod link;
 mod programs;

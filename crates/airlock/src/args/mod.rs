@@ -1,14 +1,21 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod copy;
 mod review;
 mod run;
 mod secret;
 pub(crate) mod values;
+mod volume;
 mod wall;
 
+pub(crate) use copy::CopyArgs;
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
+pub(crate) use volume::{
+    CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,
+    VolumeVerb,
+};
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
     GroupsArgs, InitArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb,
@@ -84,6 +91,9 @@ pub(crate) enum Verb {
     Get(GetArgs),
     /// Print what a sandbox's program wrote
     Logs(LogsArgs),
+    /// Copy files into a sandbox or out of it, running or not
+    #[command(override_usage = copy::USAGE, after_help = copy::HELP)]
+    Cp(CopyArgs),
     /// Send a signal to a sandbox's program
     Kill(KillArgs),
     /// End a sandbox's program: SIGTERM, later SIGKILL
@@ -110,6 +120,8 @@ pub(crate) enum Verb {
     Undo(UndoArgs),
     /// Throw away what a sandbox changed
     Discard(DiscardArgs),
+    /// Make, list and remove directories that outlive sandboxes
+    Volume(VolumeArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

@@ -4,7 +4,7 @@ use super::values::{self, EnvWord};
 use crate::secrets::table;
 use airlock_protocol::{
     Name,
-    files::Paths,
+    files::{Paths, VolumeUse},
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
@@ -70,6 +70,12 @@ pub(crate) struct RunArgs {
     /// Show a host path inside; repeatable
     #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount, help_heading = "Files")]
     pub(crate) mounts: Vec<Mount>,
+    /// Show a volume inside, made if there is none (`airlock volume`); repeatable
+    #[arg(long = "volume", value_name = "NAME:DIR[:ro]", value_parser = values::volume, help_heading = "Files")]
+    pub(crate) volumes: Vec<VolumeUse>,
+    /// Keep a directory inside, such as ~/.cache, for the next sandboxes of this project; repeatable
+    #[arg(long, value_name = "DIR", value_parser = values::inside_or_home, help_heading = "Files")]
+    pub(crate) persist: Vec<PathBuf>,
     /// An empty directory in memory; repeatable
     #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
     pub(crate) tmpfs: Vec<Tmpfs>,

@@ -110,7 +110,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
 }
 
 /// The lock of a sandbox that does not run; a keeper that is about to end is waited for.
-fn free_lock(sandbox: &Sandbox) -> Result<Lock, Failure> {
+pub(super) fn free_lock(sandbox: &Sandbox) -> Result<Lock, Failure> {
     if let Some(lock) = sandbox.try_lock()? {
         sandbox.state()?;
         return Ok(lock);

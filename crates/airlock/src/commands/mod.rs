@@ -5,6 +5,7 @@ mod approvals;
 mod change;
 mod completion;
 mod config;
+mod cp;
 mod diff;
 mod discard;
 mod doctor;
@@ -23,6 +24,7 @@ mod run;
 mod secret;
 mod trust;
 mod undo;
+mod volume;
 mod wait;
 
 use crate::{
@@ -47,6 +49,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Ls(args) => list::list(&args),
         Verb::Get(args) => get::get(&args),
         Verb::Logs(args) => logs::logs(&args),
+        Verb::Cp(args) => cp::cp(&args),
         Verb::Kill(args) => lifecycle::kill(&args),
         Verb::Stop(args) => lifecycle::stop(&args),
         Verb::Start(args) => lifecycle::start(&args.sandboxes),
@@ -60,6 +63,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Apply(args) => apply::apply(&args),
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
+        Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),

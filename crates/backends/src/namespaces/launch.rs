@@ -4,7 +4,12 @@ use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
-    plan::{Bind, Caller, Identity, chain, refusal},
+    plan::{
+        Bind, Caller, Identity, chain,
+        ids::{IDS, VOLUMES_FIRST},
+        places::ShownAs,
+        refusal,
+    },
 };
 use airlock_images::host::Hide;
 use airlock_linux::{
@@ -169,6 +174,10 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         trees.push(mapped_tree(CWD, &tree.source, shifted)?);
     }
     for bind in &plan.binds {
+        if bind.shown_as == ShownAs::Volume {
+            trees.push(volume_tree(plan, bind)?);
+            continue;
+        }
         let (user, group) = (plan.user.uid, plan.user.gid);
         if bind.owner == (0, 0) && (user, group) == (0, 0) {
             trees.push(mapped_bind(bind, shifted)?);
@@ -190,6 +199,19 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
 fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
     let step = format!("show {} with shifted ids", bind.host.display());
     shift(bind.source.as_fd(), Path::new(""), ids).during(&step).map_err(Failed::of_ids)
+}
+
+/// A volume's files have ids of a range that is nobody's; inside they are those of the sandbox.
+fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
+    let extent = |outside: Option<u32>| Extent {
+        inside: VOLUMES_FIRST,
+        outside: outside.unwrap_or(VOLUMES_FIRST),
+        count: IDS,
+    };
+    let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
+        .map_err(io::Error::other)
+        .during("map the ids of a volume to those inside")?;
+    mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
 }
 
 fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {

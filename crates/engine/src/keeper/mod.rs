@@ -10,6 +10,7 @@
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
 //! - [`log`]: what the program wrote, bounded on disk
+//! - [`visit`]: a sandbox that stands for a while without its program
 //! - [`wall`]: the gate, and what carries what it permits
 //! - [`watch`]: the disk, and freezing
 
@@ -23,6 +24,7 @@ mod script;
 pub mod spare;
 mod streams;
 pub mod terminal;
+pub mod visit;
 mod wall;
 mod watch;
 
@@ -78,6 +80,8 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
+    /// Whether somebody only visits: nothing of it is written down.
+    is_visited: bool,
 }
 
 /// What a client may want of the main program.
@@ -253,6 +257,9 @@ impl Keeper {
 
     /// Writes the state down for those who do not ask the keeper.
     fn write_down(&self) {
+        if self.is_visited {
+            return;
+        }
         if let Err(err) = self.sandbox.write_state(&self.state.borrow()) {
             note(&plan::chain(&err));
         }
