@@ -10,6 +10,7 @@ mod child;
 mod etc;
 mod home;
 mod launch;
+mod layers;
 mod outer;
 mod own;
 mod porter;

@@ -8,7 +8,10 @@ pub mod bounds;
 pub mod ids;
 pub mod places;
 
-use crate::store::Sandbox;
+use crate::{
+    snapshots::layers::{self, Layer},
+    store::Sandbox,
+};
 use airlock_images::{
     host::{self, HostImage, View},
     trust,
@@ -36,6 +39,8 @@ pub use places::Bind;
 pub struct Plan {
     /// Directory of the sandbox's own files: its root, its layers.
     pub disk: PathBuf,
+    /// What lies below it, read-only, topmost first.
+    pub layers: Vec<Layer>,
     /// Where the guest program lies, checked against the one inside this binary.
     pub guest: PathBuf,
     /// Program and arguments.
@@ -135,11 +140,14 @@ pub fn check(
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
     refuse_home_in_image(&caller, &image, store.home())?;
     let Identity { etc, user, home, ids } = identity;
+    let layers = layers::layers_of(sandbox)?;
+    layers::check_ids(&layers, &ids)?;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
     Ok(Plan {
         disk: sandbox.disk(),
+        layers,
         guest,
         command: spec.command.clone(),
         env: environment(spec, &caller, &home),

@@ -29,6 +29,9 @@ mod words;
 
 pub use list::{Entry, Swept};
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
+pub(crate) use create::random_id;
+pub(crate) use remove::remove_with;
+pub(crate) use sandbox::{read, write};
 pub use sandbox::{ControlPath, Lock, Sandbox};
 pub use words::generate_name;
 
@@ -153,7 +156,7 @@ impl Store {
         Sandbox::new(self, id.clone())
     }
 
-    fn sandboxes(&self) -> PathBuf {
+    pub(crate) fn sandboxes(&self) -> PathBuf {
         self.home.join("sandboxes")
     }
 
@@ -197,7 +200,7 @@ pub fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
 
-fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { tried, path, source }
 }

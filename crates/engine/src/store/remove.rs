@@ -152,7 +152,7 @@ fn is_by_another(kind: io::ErrorKind) -> bool {
 }
 
 /// Deletes a tree from inside a user namespace with the sandbox's ids.
-fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
+pub(crate) fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
     let io = |source: io::Error| Blocked::Io { name: path.display().to_string(), source };
     let (mut wait, mut go) = io::pipe().map_err(io)?;
     let child = match clone::fork(Namespaces::USER, None).map_err(io)? {

@@ -206,12 +206,14 @@ fn open_lock(path: &Path, extra: OFlags) -> Result<OwnedFd, Error> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| failed("open", path)(errno.into()))
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+/// Reads a file of ours.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let bytes = std::fs::read(path).map_err(failed("read", path))?;
     serde_json::from_slice(&bytes).map_err(|source| Error::Unreadable { path: path.to_owned(), source })
 }
 
-fn write<T: Serialize>(folder: &Path, name: &str, value: &T) -> Result<File, Error> {
+/// Replaces a file of ours: readers see the old or the new one, whole.
+pub(crate) fn write<T: Serialize>(folder: &Path, name: &str, value: &T) -> Result<File, Error> {
     let path = folder.join(name);
     let bytes =
         serde_json::to_vec(value).map_err(|source| Error::Unreadable { path: path.clone(), source })?;
