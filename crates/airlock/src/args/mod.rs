@@ -1,10 +1,14 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod files;
 mod run;
 mod secret;
 pub(crate) mod values;
 mod wall;
 
+pub(crate) use files::{
+    ForkArgs, InspectSnapshotArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
+};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
@@ -77,6 +81,11 @@ pub(crate) enum Verb {
     Pause(Several),
     /// Let a frozen sandbox go on
     Resume(Several),
+    /// Keep a sandbox's files as they are now; list and remove what was kept
+    Snapshot(SnapshotArgs),
+    /// Make further sandboxes that go on from a sandbox's files, or a snapshot's
+    #[command(override_usage = files::FORK_USAGE)]
+    Fork(ForkArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind

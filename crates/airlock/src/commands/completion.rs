@@ -6,9 +6,9 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 14] = [
+const TAKERS: [&str; 16] = [
     "exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm", "allow",
-    "deny", "ledger",
+    "deny", "ledger", "snapshot", "fork",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [

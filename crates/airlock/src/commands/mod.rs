@@ -6,6 +6,7 @@ mod completion;
 mod config;
 mod doctor;
 mod exec;
+mod fork;
 mod get;
 mod learn;
 mod ledger;
@@ -16,6 +17,7 @@ mod policy;
 mod remove;
 mod run;
 mod secret;
+mod snapshot;
 mod trust;
 mod wait;
 
@@ -48,6 +50,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Wait(args) => wait::wait(&args),
         Verb::Pause(args) => lifecycle::pause(&args.sandboxes),
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
+        Verb::Snapshot(args) => snapshot::perform(&args),
+        Verb::Fork(args) => fork::fork(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
         Verb::Allow(args) => change::allow(&args),
