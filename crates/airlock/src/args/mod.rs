@@ -6,9 +6,7 @@ mod secret;
 pub(crate) mod values;
 mod wall;
 
-pub(crate) use files::{
-    ForkArgs, InspectSnapshotArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
-};
+pub(crate) use files::{ForkArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{

@@ -31,7 +31,8 @@ pub(super) fn collect(store: &Store) -> Result<usize, Failure> {
     let collected = layers::collect(store)?;
     match collected.failed.first() {
         None => Ok(collected.removed),
-        Some(why) => Err(Failure::new("some files that were shared could not be deleted").why(why.clone())
+        Some(why) => Err(Failure::new("some files that were shared could not be deleted")
+            .why(why.clone())
             .fix("airlock prune (tries again), or delete them as root")),
     }
 }

@@ -98,11 +98,8 @@ fn inspect(selector: &str) -> Outcome {
 
 fn rm(args: &RemoveSnapshotsArgs) -> Outcome {
     let store = home::store()?;
-    let found: Vec<Snapshot> = args
-        .snapshots
-        .iter()
-        .map(|selector| find_snapshot(&store, selector))
-        .collect::<Result<_, _>>()?;
+    let found: Vec<Snapshot> =
+        args.snapshots.iter().map(|selector| find_snapshot(&store, selector)).collect::<Result<_, _>>()?;
     let guard = Guard::take(&store)?;
     found.iter().try_for_each(|snapshot| kept::remove(&guard, snapshot))?;
     drop(guard);
@@ -118,9 +115,8 @@ fn facts(snapshot: &Snapshot) -> serde_json::Value {
 }
 
 fn find_snapshot(store: &Store, selector: &str) -> Result<Snapshot, Failure> {
-    let missing = || {
-        Failure::new(format!("no snapshot {selector:?}")).code(3).fix("`airlock snapshot ls` lists them")
-    };
+    let missing =
+        || Failure::new(format!("no snapshot {selector:?}")).code(3).fix("`airlock snapshot ls` lists them");
     kept::find(store, selector)?.ok_or_else(missing)
 }
 
@@ -132,7 +128,8 @@ pub(super) fn origin(store: &Store, selector: &str, voice: Voice) -> Result<(Gua
         Err(err) => return Err(err.into()),
     };
     let is_exact = |sandbox: &Sandbox| {
-        sandbox.id().as_str() == selector || sandbox.state().is_ok_and(|state| state.name.as_str() == selector)
+        sandbox.id().as_str() == selector
+            || sandbox.state().is_ok_and(|state| state.name.as_str() == selector)
     };
     if let Some(sandbox) = sandbox.as_ref().filter(|sandbox| is_exact(sandbox)) {
         return of_sandbox(sandbox, voice);

@@ -110,8 +110,7 @@ fn make_like(disk: BorrowedFd<'_>, name: &str, below: &OwnedFd) -> Result<OwnedF
     let own = mount::make_dir(disk, Path::new(name)).during(&step)?;
     if fresh.is_ok() {
         let stat = rustix::fs::fstat(below).during(&step)?;
-        let (user, group) =
-            (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
+        let (user, group) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
         rustix::fs::chownat(&own, "", Some(user), Some(group), AtFlags::EMPTY_PATH).during(&step)?;
         rustix::fs::chmod(fd_path(&own), Mode::from_raw_mode(stat.st_mode & 0o7777)).during(&step)?;
     }

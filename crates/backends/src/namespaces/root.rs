@@ -265,8 +265,7 @@ impl Builder<'_> {
 
     /// The upper and work directory of one overlay, with our own files in it.
     fn upper(&self, tree: &Tree, below: &[OwnedFd]) -> Result<(OwnedFd, OwnedFd), Failed> {
-        let (upper, work) =
-            layers::make(self.disk.as_fd(), &layers::part_of(&tree.host), below.first())?;
+        let (upper, work) = layers::make(self.disk.as_fd(), &layers::part_of(&tree.host), below.first())?;
         if tree.host == Path::new("/etc") {
             own::write(upper.as_fd(), below, &self.plan.etc)?;
         }

@@ -47,9 +47,12 @@ impl Keeper {
     pub async fn hold(&self) -> Result<bool, Refusal> {
         let status = self.state.borrow().status;
         match status {
-            Status::Paused if self.held.get() => {
-                Err(plan::refusal(1, "the files of this sandbox are being copied already", None, Some("try again")))
-            }
+            Status::Paused if self.held.get() => Err(plan::refusal(
+                1,
+                "the files of this sandbox are being copied already",
+                None,
+                Some("try again"),
+            )),
             Status::Paused => Ok(false),
             Status::Running => {
                 self.held.set(true);
@@ -57,7 +60,9 @@ impl Keeper {
                 self.held.set(frozen.is_ok());
                 frozen.map(|()| true)
             }
-            other => Err(plan::refusal(1, &format!("this sandbox is {}", other.word()), None, Some("try again"))),
+            other => {
+                Err(plan::refusal(1, &format!("this sandbox is {}", other.word()), None, Some("try again")))
+            }
         }
     }
 

@@ -81,7 +81,8 @@ fn spec_of(spec: &Spec, name: Name) -> Spec {
     spec.name = name;
     spec.keep = true;
     if spec.stdio.streams().iter().any(|stream| matches!(stream, Stream::Passed | Stream::Terminal)) {
-        spec.stdio = Stdio { stdin: Stream::Null, stdout: Stream::Captured, stderr: Stream::Captured, size: None };
+        spec.stdio =
+            Stdio { stdin: Stream::Null, stdout: Stream::Captured, stderr: Stream::Captured, size: None };
     }
     spec.publish.iter_mut().for_each(|publish| publish.port = 0);
     spec

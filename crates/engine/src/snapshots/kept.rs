@@ -88,7 +88,8 @@ pub fn find(store: &Store, selector: &str) -> Result<Option<Snapshot>, Refusal> 
         [] => Ok(None),
         [one] => Ok(Some((*one).clone())),
         several => {
-            let labels: Vec<String> = several.iter().map(|one| format!("{} ({})", one.name, one.id)).collect();
+            let labels: Vec<String> =
+                several.iter().map(|one| format!("{} ({})", one.name, one.id)).collect();
             let what = format!("{selector:?} could be {}", labels.join(", "));
             Err(refusal(3, &what, None, Some("type more of it")))
         }

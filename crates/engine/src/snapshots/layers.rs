@@ -70,7 +70,9 @@ impl Sandbox {
     /// The layers below its disk.
     pub fn chain(&self) -> Result<Chain, store::Error> {
         match store::read(&self.folder().join(CHAIN)) {
-            Err(store::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(Chain::default()),
+            Err(store::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Chain::default())
+            }
             other => other,
         }
     }

@@ -52,9 +52,7 @@ pub fn copied(sandbox: &Sandbox, progress: &mut dyn FnMut(u64)) -> Result<Making
     let ids = layers::ids_of(&state.id_map, &state.group_map);
     let making = Making::begin(sandbox.store(), &ids)?;
     let what = "the sandbox's files could not be copied";
-    let open = |path: &Path| {
-        open_dir(path).map_err(|err| refusal(125, what, Some(&err.to_string()), None))
-    };
+    let open = |path: &Path| open_dir(path).map_err(|err| refusal(125, what, Some(&err.to_string()), None));
     let (to, links) = (open(&making.disk())?, open(&making.links())?);
     let done = within::run(&ids, progress, |progress| {
         copy_parts(&disk, &to, &links, progress).map_err(|err| chain(&err))
@@ -78,7 +76,8 @@ fn refuse_depth(chain: &Chain) -> Result<(), Refusal> {
     if chain.layers.len() < layers::MOST {
         return Ok(());
     }
-    let what = format!("there are {} layers below this sandbox's disk already, which is the most", layers::MOST);
+    let what =
+        format!("there are {} layers below this sandbox's disk already, which is the most", layers::MOST);
     let fix = "fork an earlier snapshot, or export it and import it again: that makes one layer of all";
     Err(refusal(125, &what, None, Some(fix)))
 }

@@ -27,12 +27,12 @@ mod remove;
 mod sandbox;
 mod words;
 
-pub use list::{Entry, Swept};
-pub use remove::{Blocked, Gone, disk_usage, remove_tree};
 pub(crate) use create::random_id;
+pub use list::{Entry, Swept};
 pub(crate) use remove::remove_with;
-pub(crate) use sandbox::{read, write};
+pub use remove::{Blocked, Gone, disk_usage, remove_tree};
 pub use sandbox::{ControlPath, Lock, Sandbox};
+pub(crate) use sandbox::{read, write};
 pub use words::generate_name;
 
 use airlock_protocol::{Name, SandboxId};

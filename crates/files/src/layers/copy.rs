@@ -2,7 +2,9 @@
 
 use super::{
     Error, failed,
-    tree::{self, above, attributes, give, make_directory, make_file, make_whiteout, open_file, set_attribute},
+    tree::{
+        self, above, attributes, give, make_directory, make_file, make_whiteout, open_file, set_attribute,
+    },
     walk::{Entry, Step, walk},
 };
 use airlock_linux::disk::copy_contents;
@@ -83,7 +85,13 @@ impl Copying<'_> {
                 rustix::fs::symlinkat(&target, here, name)?;
             }
             FileType::Fifo => {
-                rustix::fs::mknodat(here, name, FileType::Fifo, Mode::from_raw_mode(stat.st_mode & 0o777), 0)?;
+                rustix::fs::mknodat(
+                    here,
+                    name,
+                    FileType::Fifo,
+                    Mode::from_raw_mode(stat.st_mode & 0o777),
+                    0,
+                )?;
             }
             FileType::CharacterDevice if tree::is_whiteout(stat) => make_whiteout(here, name)?,
             _ => return Ok(()),
@@ -165,7 +173,10 @@ mod tests {
         let made = |name: &str| to.path().join("to").join(name);
         let stat = |name: &str| fs::symlink_metadata(made(name)).unwrap();
         assert_eq!((stat("two").ino(), stat("a").mode() & 0o7777), (stat("a/b/one").ino(), 0o1755));
-        assert_eq!((stat("two").mode() & 0o7777, fs::read_to_string(made("two")).unwrap()), (0o640, "same".into()));
+        assert_eq!(
+            (stat("two").mode() & 0o7777, fs::read_to_string(made("two")).unwrap()),
+            (0o640, "same".into())
+        );
         assert_eq!(fs::read_link(made("a/link")).unwrap(), Path::new("/etc/passwd"));
         assert_eq!((stat("sparse").size(), stat("sparse").blocks() < 1000), (1 << 30, true));
         assert_eq!((stat("gone").rdev(), stat("gone").mode() & 0o170_000), (0, 0o020_000));

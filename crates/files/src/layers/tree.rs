@@ -11,9 +11,8 @@ use std::{
 /// The device number of a whiteout: a character device that is none.
 pub(super) const WHITEOUT: u64 = 0;
 /// What marks a directory that hides all below it.
+#[cfg(test)]
 pub(super) const OPAQUE: &CStr = c"user.overlay.opaque";
-/// How the attributes that belong to overlays begin.
-pub(super) const OVERLAY: &[u8] = b"user.overlay.";
 
 /// Whether it stands for something that was deleted.
 pub(super) fn is_whiteout(stat: &Stat) -> bool {
@@ -71,7 +70,9 @@ pub(super) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<(CString, Vec<u
         Err(err) => return Err(err.into()),
     };
     let mut found = Vec::new();
-    for name in list.get(..length).unwrap_or_default().split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in
+        list.get(..length).unwrap_or_default().split(|byte| *byte == 0).filter(|name| !name.is_empty())
+    {
         let name = CString::new(name)?;
         let mut value = vec![0u8; 64 << 10];
         if let Ok(length) = rustix::fs::fgetxattr(file, &name, &mut value) {

@@ -45,10 +45,7 @@ struct Level {
 }
 
 /// Walks what is below `top`, names in order. `visit` may stop it by an error.
-pub fn walk(
-    top: BorrowedFd<'_>,
-    visit: &mut dyn FnMut(Step<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
+pub fn walk(top: BorrowedFd<'_>, visit: &mut dyn FnMut(Step<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let mut here = reopen(top).map_err(failed("open", b"."))?;
     let mut path = Vec::new();
     let mut held = 0;
@@ -71,9 +68,16 @@ pub fn walk(
             path.push(b'/');
         }
         path.extend_from_slice(name.to_bytes());
-        let stat = rustix::fs::statat(&here, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at", &path))?;
+        let stat =
+            rustix::fs::statat(&here, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at", &path))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            visit(Step::Meet(Entry { parent: here.as_fd(), name: &name, path: &path, stat: &stat, directory: None }))?;
+            visit(Step::Meet(Entry {
+                parent: here.as_fd(),
+                name: &name,
+                path: &path,
+                stat: &stat,
+                directory: None,
+            }))?;
             path.truncate(above);
             continue;
         }
