@@ -1,7 +1,9 @@
 //! Snapshots, forks, and archives of them.
 
+use super::values;
 use airlock_protocol::Name;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 
 pub(super) const FORK_USAGE: &str = "airlock fork [OPTIONS] <SANDBOX|SNAPSHOT> [-- COMMAND…]";
 
@@ -95,4 +97,55 @@ pub(crate) struct ForkArgs {
     /// Another command for them
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+One file with what a sandbox wrote, as an OCI layout: it can be imported on another host, by another user. Not in it: files of the
+host that were only seen, volumes and mounts, secrets, rules, variables, certificates, and our own files of /etc.
+
+Examples:
+  airlock export web -o web.tar
+  airlock export before-upgrade | ssh other airlock import - --name web")]
+pub(crate) struct ExportSandboxArgs {
+    /// Which sandbox or snapshot
+    #[arg(value_name = "SANDBOX|SNAPSHOT")]
+    pub(crate) source: String,
+    /// Where to write it; `-` is stdout
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// How hard to compress, 1 to 19
+    #[arg(long, value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) level: i32,
+    /// Say nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Makes a stopped sandbox of a file that `airlock export` wrote. Its command is the one that was exported; what it may reach, see and
+have is decided here: no rules, no secrets, no directory of this host but the one that --workspace names.
+
+Examples:
+  airlock import web.tar --name web
+  airlock import web.tar --workspace . && airlock start -")]
+pub(crate) struct ImportArgs {
+    /// Which file; `-` is stdin
+    pub(crate) file: PathBuf,
+    /// What to call it, where not as it was
+    #[arg(long)]
+    pub(crate) name: Option<Name>,
+    /// The project that the exported changes are to be seen upon
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Most bytes that its files may take
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = values::size)]
+    pub(crate) most: u64,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }

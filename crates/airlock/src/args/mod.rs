@@ -6,7 +6,10 @@ mod secret;
 pub(crate) mod values;
 mod wall;
 
-pub(crate) use files::{ForkArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb};
+pub(crate) use files::{
+    ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
+    SnapshotVerb,
+};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
@@ -84,6 +87,10 @@ pub(crate) enum Verb {
     /// Make further sandboxes that go on from a sandbox's files, or a snapshot's
     #[command(override_usage = files::FORK_USAGE)]
     Fork(ForkArgs),
+    /// Write a sandbox's files, or a snapshot's, to one portable file
+    Export(ExportSandboxArgs),
+    /// Make a stopped sandbox of an exported file
+    Import(ImportArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind

@@ -6,9 +6,9 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 16] = [
+const TAKERS: [&str; 17] = [
     "exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm", "allow",
-    "deny", "ledger", "snapshot", "fork",
+    "deny", "ledger", "snapshot", "fork", "export",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [

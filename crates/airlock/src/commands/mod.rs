@@ -6,8 +6,10 @@ mod completion;
 mod config;
 mod doctor;
 mod exec;
+mod export;
 mod fork;
 mod get;
+mod import;
 mod learn;
 mod ledger;
 mod lifecycle;
@@ -52,6 +54,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
         Verb::Snapshot(args) => snapshot::perform(&args),
         Verb::Fork(args) => fork::fork(&args),
+        Verb::Export(args) => export::export(&args),
+        Verb::Import(args) => import::import(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
         Verb::Allow(args) => change::allow(&args),

@@ -202,6 +202,7 @@ impl Builder<'_> {
                 }
                 _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Access::ReadWrite)?,
                 Hide::Layer(_) => self.user_overlay(tree, Access::ReadOnly)?,
+                Hide::Nothing if self.is_changed(tree)? => self.user_overlay(tree, Access::ReadOnly)?,
                 Hide::Nothing => self.read_only_bind(tree)?,
             }
         }
@@ -226,6 +227,11 @@ impl Builder<'_> {
         self.overlay(tree, &lower, Access::ReadWrite)
     }
 
+    /// Whether a layer changes it: one that was written where it could be.
+    fn is_changed(&self, tree: &Tree) -> Result<bool, Failed> {
+        Ok(!self.chain.part(Path::new(&layers::part_of(&tree.host)))?.is_empty())
+    }
+
     /// As an ordinary user: the host's directory below what hides parts of it.
     fn user_overlay(&mut self, tree: &Tree, access: Access) -> Result<(), Failed> {
         let step = format!("show {}", tree.host.display());
@@ -240,13 +246,10 @@ impl Builder<'_> {
 
     fn overlay(&self, tree: &Tree, lower: &[PathBuf], access: Access) -> Result<(), Failed> {
         let step = format!("show {} through an overlay", tree.host.display());
-        let (below, writable) = match access {
-            Access::ReadOnly => (Vec::new(), None),
-            Access::ReadWrite => {
-                let below = self.chain.part(Path::new(&layers::part_of(&tree.host)))?;
-                let writable = self.upper(tree, &below)?;
-                (below, Some(writable))
-            }
+        let below = self.chain.part(Path::new(&layers::part_of(&tree.host)))?;
+        let writable = match access {
+            Access::ReadOnly => None,
+            Access::ReadWrite => Some(self.upper(tree, &below)?),
         };
         let below: Vec<PathBuf> = below.iter().map(fd_path).collect();
         let lower: Vec<&Path> = below.iter().chain(lower).map(PathBuf::as_path).collect();

@@ -33,6 +33,10 @@ const NAMES_TRIED: u32 = 10_000;
 pub fn fork(guard: &Guard, origin: &Origin, name: &Naming) -> Result<Sandbox, Refusal> {
     match name {
         Naming::Exactly(name) => make(guard, origin, name.clone()).map_err(|err| refused(&err)),
+        Naming::Near(name) => match make(guard, origin, name.clone()) {
+            Err(Error::NameTaken { .. }) => fork(guard, origin, &Naming::After(name.clone())),
+            other => other.map_err(|err| refused(&err)),
+        },
         Naming::After(name) => {
             for number in 1..NAMES_TRIED {
                 match make(guard, origin, numbered(name, number)) {
@@ -50,6 +54,8 @@ pub fn fork(guard: &Guard, origin: &Origin, name: &Naming) -> Result<Sandbox, Re
 pub enum Naming {
     /// This.
     Exactly(Name),
+    /// This where it is free, else this and a number.
+    Near(Name),
     /// This and a number.
     After(Name),
 }

@@ -42,6 +42,8 @@ pub struct Layer {
     pub disk: PathBuf,
     /// The ids it was written with.
     pub ids: IdMap,
+    /// Whether changes of the workspace in it count: they were not discarded since.
+    pub counts_for_workspace: bool,
 }
 
 /// What `layer.json` says.
@@ -184,7 +186,7 @@ pub fn layers_of(sandbox: &Sandbox) -> Result<Vec<Layer>, Refusal> {
 /// As [`layers_of`], of any chain.
 pub fn open(store: &Store, chain: &Chain) -> Result<Vec<Layer>, Refusal> {
     let mut layers = Vec::new();
-    for id in &chain.layers {
+    for (number, id) in chain.layers.iter().enumerate() {
         let path = folder(store).join(id.as_str());
         let told = told(&path).map_err(|err| {
             let why = crate::plan::chain(&err);
@@ -192,7 +194,8 @@ pub fn open(store: &Store, chain: &Chain) -> Result<Vec<Layer>, Refusal> {
         })?;
         let disk = path.join("disk");
         if disk.exists() {
-            layers.push(Layer { id: id.clone(), disk, ids: told.ids() });
+            let counts_for_workspace = number < chain.workspace;
+            layers.push(Layer { id: id.clone(), disk, ids: told.ids(), counts_for_workspace });
         }
     }
     Ok(layers)

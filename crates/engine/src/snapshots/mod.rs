@@ -14,13 +14,17 @@
 //! - [`take`]: what a sandbox wrote as a layer: renamed where it stands still, copied where it runs
 //! - [`fork`]: sandboxes that go on from layers
 //! - [`kept`]: snapshots
+//! - [`archive`]: snapshots as one portable file
+//! - [`workspace`]: changes of a workspace that lie in layers
 //! - [`within`]: work on a sandbox's files, in a process that has its ids and nothing else
 
+pub mod archive;
 pub mod fork;
 pub mod kept;
 pub mod layers;
 pub mod take;
 pub mod within;
+pub mod workspace;
 
 pub use layers::{Chain, Guard, Layer, LayerId};
 

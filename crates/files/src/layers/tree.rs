@@ -11,8 +11,10 @@ use std::{
 /// The device number of a whiteout: a character device that is none.
 pub(super) const WHITEOUT: u64 = 0;
 /// What marks a directory that hides all below it.
-#[cfg(test)]
 pub(super) const OPAQUE: &CStr = c"user.overlay.opaque";
+
+/// How the attributes that belong to overlays begin.
+pub(super) const OVERLAY: &[u8] = b"user.overlay.";
 
 /// Whether it stands for something that was deleted.
 pub(super) fn is_whiteout(stat: &Stat) -> bool {
