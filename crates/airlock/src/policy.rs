@@ -5,6 +5,7 @@
 //! 1. `--deny`, `--ask`, `--allow`
 //! 2. the project's `airlock.toml`: its keys `deny`, `ask`, `allow`, then its `[[rule]]`s, then the files its `policy` names
 //! 3. each `--policy FILE`, in the order typed
+//! 4. the person's own `$AIRLOCK_HOME/config.toml`, as the project's file
 //!
 //! In front of them stand answers that a person gave for good (`$AIRLOCK_HOME/answers.toml`), but only where the rules would
 //! ask: an answer never opens what they deny.
@@ -13,6 +14,7 @@ use crate::{
     args::{Network, NetworkArgs},
     config::{
         self, Project,
+        own::{self, Own},
         project::{self, Word},
         reader::Source,
     },
@@ -41,19 +43,22 @@ pub(crate) struct RuleFile {
     pub(crate) name: String,
     /// What it says.
     pub(crate) text: String,
+    /// Whether it is the person's own file of settings.
+    pub(crate) own: bool,
 }
 
 /// The rules that flags and files give, and the answers kept in `home`.
 pub(crate) fn assemble(
     flags: &NetworkArgs,
     project: Option<&Project>,
+    own: &Own,
     host: &Host,
     home: &Path,
 ) -> Result<Policy, Failure> {
     if flags.network == Some(Network::None) {
         return none(flags);
     }
-    let files = files(flags, project, &host.directory)?;
+    let files = files(flags, project, own, &host.directory)?;
     let mut known = discovered(flags, &files, host);
     let read = read_files(&files, &mut known)?;
     let typed = [
@@ -67,7 +72,10 @@ pub(crate) fn assemble(
             rules.extend(from_word(&known, verdict, text, flag).map_err(failure)?);
         }
     }
-    let audit_only = flags.audit_only || (!read.is_empty() && read.iter().all(|policy| policy.audit_only));
+    let mut written =
+        read.iter().zip(&files).filter(|(_, file)| !file.own).map(|(policy, _)| policy).peekable();
+    let audit_only =
+        flags.audit_only || (written.peek().is_some() && written.all(|policy| policy.audit_only));
     let mut all = vec![Policy { rules, ..Policy::default() }];
     all.extend(read);
     let mut all = union(all);
@@ -153,25 +161,38 @@ fn none(flags: &NetworkArgs) -> Result<Policy, Failure> {
 }
 
 /// The project's own file, those it names, and those typed.
-fn files(flags: &NetworkArgs, project: Option<&Project>, directory: &Path) -> Result<Vec<RuleFile>, Failure> {
+fn files(
+    flags: &NetworkArgs,
+    project: Option<&Project>,
+    own: &Own,
+    directory: &Path,
+) -> Result<Vec<RuleFile>, Failure> {
     let mut files = Vec::new();
     if let Some(project) = project {
-        let Project { path, text, settings, .. } = project;
-        files.push(RuleFile { path: path.clone(), name: shown(path, directory), text: text.clone() });
-        // As they were read when they were checked: another look could see something else.
-        let named = settings.policy.iter().filter_map(|path| Some((path, project.named(path)?)));
-        files.extend(named.map(|(path, text)| RuleFile {
-            path: path.clone(),
-            name: shown(path, directory),
-            text: text.to_owned(),
-        }));
+        files.extend(with_named(project, false, directory));
     }
     for path in &flags.policy {
         let file = rule_file(path, directory)?;
         refuse_secrets(&file)?;
         files.push(file);
     }
+    if let Some(run) = &own.run {
+        files.extend(with_named(run, true, directory));
+    }
     Ok(files)
+}
+
+/// A file of settings and those of rules that it names, as they were read when they were checked: another look could see
+/// something else.
+fn with_named(file: &Project, own: bool, directory: &Path) -> Vec<RuleFile> {
+    let one = |path: &Path, text: &str, own: bool| RuleFile {
+        path: path.to_owned(),
+        name: shown(path, directory),
+        text: text.to_owned(),
+        own,
+    };
+    let named = file.settings.policy.iter().filter_map(|path| Some(one(path, file.named(path)?, false)));
+    std::iter::once(one(&file.path, &file.text, own)).chain(named).collect()
 }
 
 /// A file of rules gives no secrets: one that it described would be missed by whoever wrote it.
@@ -191,7 +212,7 @@ fn refuse_secrets(file: &RuleFile) -> Result<(), Failure> {
 
 fn rule_file(path: &Path, directory: &Path) -> Result<RuleFile, Failure> {
     let text = config::read_named(path)?;
-    Ok(RuleFile { path: config::absolute(path)?, name: shown(path, directory), text })
+    Ok(RuleFile { path: config::absolute(path)?, name: shown(path, directory), text, own: false })
 }
 
 /// A path as it is read most easily from a directory.
@@ -222,7 +243,7 @@ fn read_toml(file: &RuleFile, known: &mut Discovered) -> Result<Policy, Failure>
     let source = Source { name: &file.name, text: &file.text };
     let folder = file.path.parent().unwrap_or(Path::new("/"));
     let read = Reader { discovered: known }.toml(&file.name, &file.text).map_err(failure)?;
-    let settings = project::parse(source, folder)?;
+    let settings = if file.own { own::flags(source, folder)? } else { project::parse(source, folder)? };
     read.groups.into_iter().for_each(|group| known.insert(group));
     let mut rules = Vec::new();
     for (verdict, words) in
@@ -346,8 +367,9 @@ mod tests {
         fn assemble(&self, flags: &NetworkArgs, project: Option<&str>) -> Result<Policy, Failure> {
             let path = project.map(|text| self.write("project/airlock.toml", text));
             let wanted = path.as_deref().map_or(Wanted::Nothing, Wanted::Named);
-            let project = config::project(wanted, self.folder.path())?;
-            assemble(flags, project.as_ref(), &self.host(), self.folder.path())
+            let own = Own::default();
+            let project = config::project(wanted, self.folder.path(), &own.flags())?;
+            assemble(flags, project.as_ref(), &own, &self.host(), self.folder.path())
         }
     }
 

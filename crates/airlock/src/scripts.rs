@@ -22,25 +22,26 @@ const PROGRAM: Option<&[u8]> = None;
 /// Memory of the program that runs a script.
 const MEMORY: u64 = 256 << 20;
 
-/// The script that was typed, or else the one that the project's file names.
+/// The script that was typed, or else the one that the project's file names, or else the person's own.
 pub(crate) fn settle(
     args: &RunArgs,
-    project: Option<&Project>,
+    written: [Option<&Project>; 2],
     host: &Host,
 ) -> Result<Option<Script>, Failure> {
     let typed = match &args.network.script {
-        Some(path) => Some((path, config::read_named(path)?)),
+        Some(path) => Some((path.clone(), config::read_named(path)?)),
         None => None,
     };
-    let written = || {
-        let project = project?;
-        let path = project.settings.script.as_ref()?;
+    let in_file = |file: &'_ Project| {
+        let path = file.settings.script.clone()?;
         // As it was read when it was checked: another look could see something else.
-        Some((path, project.named(path)?.to_owned()))
+        let text = file.named(&path)?.to_owned();
+        Some((path, text))
     };
+    let written = || written.into_iter().flatten().find_map(in_file);
     let Some((path, text)) = typed.or_else(written) else { return Ok(None) };
-    check(path, &text)?;
-    let name = path.strip_prefix(&host.directory).unwrap_or(path).display().to_string();
+    check(&path, &text)?;
+    let name = path.strip_prefix(&host.directory).unwrap_or(&path).display().to_string();
     Ok(Some(Script { name, text }))
 }
 

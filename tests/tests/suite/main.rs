@@ -20,6 +20,7 @@ mod attacks_net_tunnels;
 mod attacks_project;
 mod attacks_restart;
 mod churn;
+mod config;
 mod exec;
 mod files;
 mod image;

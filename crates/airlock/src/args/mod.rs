@@ -14,8 +14,8 @@ pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
-    GroupsArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb, SetPolicyArgs,
-    ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
+    GroupsArgs, InitArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb,
+    SetPolicyArgs, ShowConfigArgs, ShowPolicyArgs, TestPolicyArgs, TrustArgs, VerifyArgs,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -111,6 +111,8 @@ pub(crate) enum Verb {
     Approve(AnswerArgs),
     /// Refuse a connection that waits
     Refuse(AnswerArgs),
+    /// Write a commented airlock.toml for this project
+    Init(InitArgs),
     /// Trust a project's airlock.toml as it is now
     Trust(TrustArgs),
     /// Print the settings that count here

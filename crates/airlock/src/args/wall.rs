@@ -312,6 +312,23 @@ pub(crate) struct TrustArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Every setting is there, commented out, with what it does. A file that only narrows what you allow counts at once;
+one that opens something counts when you have said so with `airlock trust`.
+
+Examples:
+  airlock init                  write airlock.toml here
+  airlock init --print          only show it")]
+pub(crate) struct InitArgs {
+    /// Print it, write nothing
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) print: bool,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     pub(crate) verb: ConfigVerb,
@@ -321,10 +338,15 @@ pub(crate) struct ConfigArgs {
 pub(crate) enum ConfigVerb {
     /// Print the settings that count here, and where each comes from
     Show(ShowConfigArgs),
+    /// Print a JSON schema of airlock.toml, for editors
+    Schema,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowConfigArgs {
+    /// With the line of each, and what another file's setting takes the place of
+    #[arg(long)]
+    pub(crate) origin: bool,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,7 @@ mod export;
 mod fork;
 mod get;
 mod import;
+mod init;
 mod learn;
 mod ledger;
 mod lifecycle;
@@ -66,6 +67,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Approvals(args) => approvals::approvals(&args),
         Verb::Approve(args) => approvals::approve(&args),
         Verb::Refuse(args) => approvals::refuse(&args),
+        Verb::Init(args) => init::init(&args),
         Verb::Trust(args) => trust::trust(&args),
         Verb::Config(args) => config::config(&args),
         Verb::Doctor(args) => doctor::doctor(&args),

@@ -60,7 +60,10 @@ fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure>
         (None, true) => Wanted::Nothing,
         (None, false) => Wanted::Here(&host.directory),
     };
-    let mut project = config::project(wanted, home)?;
+    let mut project = config::project(wanted, home, &own.flags())?;
+    // What the person wrote for every sandbox is as if it were typed each time.
+    let mut flags = own.flags();
+    args.mounts.splice(..0, std::mem::take(&mut flags.mounts));
     mounts::settle(args, project.as_mut(), &host.directory)?;
     let mut env = Vec::new();
     if let Some(project) = &project {
@@ -69,9 +72,15 @@ fn settle(args: &mut RunArgs, host: &Host, home: &Path) -> Result<Wall, Failure>
         }
         project.settings.clone().under(args);
     }
-    let mut policy = policy::assemble(&args.network, project.as_ref(), host, home)?;
+    if let Some(run) = &own.run {
+        for path in run.settings.env_file.iter().rev() {
+            env.splice(..0, spec::env_file(path, run.named(path).unwrap_or_default())?);
+        }
+    }
+    flags.under(args);
+    let mut policy = policy::assemble(&args.network, project.as_ref(), &own, host, home)?;
     let secrets = secrets::settle(args, project.as_ref(), &own, host, &mut policy)?;
-    let script = scripts::settle(args, project.as_ref(), host)?;
+    let script = scripts::settle(args, [project.as_ref(), own.run.as_ref()], host)?;
     Ok(Wall { policy, own, env, secrets, script })
 }
 

@@ -2,18 +2,21 @@
 //!
 //! | file | whose | what |
 //! |---|---|---|
-//! | `$AIRLOCK_HOME/config.toml` | the person's own | how connections leave, how people are asked, how the ledger is kept |
-//! | `airlock.toml` of the project | anybody's who can write there; counts once trusted | the flags of `run`, and rules |
+//! | `$AIRLOCK_HOME/config.toml` | the person's own | how connections leave, how people are asked, how the ledger is kept; the flags of `run`, and rules |
+//! | `airlock.toml` of the project | anybody's who can write there; counts once trusted, or where it only narrows | the flags of `run`, and rules |
 //!
 //! A file that a person names (`--config`, `--policy`) is trusted by naming it.
 
 mod find;
+mod narrow;
 pub(crate) mod own;
 pub(crate) mod project;
 pub(crate) mod reader;
+pub(crate) mod schema;
 pub(crate) mod trust;
 
 use crate::failure::Failure;
+pub(crate) use narrow::beyond;
 use own::Own;
 use project::Settings;
 use reader::Source;
@@ -69,7 +72,10 @@ pub(crate) fn own(home: &Path) -> Result<Own, Failure> {
             );
         }
     };
-    own::parse(Source { name: &path.display().to_string(), text: &text }, home)
+    let name = path.display().to_string();
+    let source = Source { name: &name, text: &text };
+    let (own, flags) = (own::parse(source, home)?, own::flags(source, home)?);
+    Ok(Own { run: Some(opened(path, text.clone(), flags, read_named)?), ..own })
 }
 
 /// Where the person's own settings are.
@@ -77,15 +83,21 @@ pub(crate) fn own_path(home: &Path) -> PathBuf {
     home.join("config.toml")
 }
 
-/// The project's file that counts.
-pub(crate) fn project(wanted: Wanted<'_>, home: &Path) -> Result<Option<Project>, Failure> {
+/// The project's file that counts. One that nobody trusted counts if it wants nothing beyond what `own` gives anyway.
+pub(crate) fn project(wanted: Wanted<'_>, home: &Path, own: &Settings) -> Result<Option<Project>, Failure> {
     match wanted {
         Wanted::Nothing => Ok(None),
-        Wanted::Named(path) => opened(absolute(path)?, read_named(path)?, read_named).map(Some),
+        Wanted::Named(path) => {
+            let (path, text) = (absolute(path)?, read_named(path)?);
+            let settings = flags(&path, &text)?;
+            opened(path, text, settings, read_named).map(Some)
+        }
         Wanted::Here(directory) => {
             let trust = Trust::new(home);
             let Some((path, text)) = find_here(directory, &trust)? else { return Ok(None) };
-            let Some(record) = trust.record(&path)? else { return Err(untrusted(&path)) };
+            let Some(record) = trust.record(&path)? else {
+                return narrowing(path, text, directory, &trust, own).map(Some);
+            };
             if !record.is_of(&text) {
                 return Err(changed(&path, &record));
             }
@@ -98,10 +110,35 @@ pub(crate) fn project(wanted: Wanted<'_>, home: &Path) -> Result<Option<Project>
     }
 }
 
+/// A file that nobody trusted. It may stand in front of one that was trusted, farther up, and that may say more.
+fn narrowing(
+    path: PathBuf,
+    text: String,
+    directory: &Path,
+    trust: &Trust,
+    own: &Settings,
+) -> Result<Project, Failure> {
+    if nearest_record(directory, trust).is_ok() {
+        return Err(untrusted(&path, &[]));
+    }
+    let settings = flags(&path, &text)?;
+    let beyond = beyond(Source { name: &path.display().to_string(), text: &text }, &settings, own)?;
+    if !beyond.is_empty() {
+        return Err(untrusted(&path, &beyond));
+    }
+    Ok(Project { path, text, settings, files: Vec::new() })
+}
+
+fn flags(path: &Path, text: &str) -> Result<Settings, Failure> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    project::parse(Source { name: &path.display().to_string(), text }, folder)
+}
+
 /// A project's file and the files it names, as they are now, trusted or not.
 pub(crate) fn look(path: PathBuf, text: String) -> Result<Project, Failure> {
     let from = path.clone();
-    opened(path, text, |file| {
+    let settings = flags(&path, &text)?;
+    opened(path, text, settings, |file| {
         let gone = || {
             Failure::new(format!("there is no {}, which {} names", file.display(), from.display()))
                 .code(2)
@@ -122,10 +159,9 @@ pub(crate) fn trusted(directory: &Path, trust: &Trust) -> Option<Project> {
 fn opened(
     path: PathBuf,
     text: String,
+    settings: Settings,
     read: impl Fn(&Path) -> Result<String, Failure>,
 ) -> Result<Project, Failure> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let settings = project::parse(Source { name: &path.display().to_string(), text: &text }, folder)?;
     let mut files: Vec<Named> = Vec::new();
     for file in settings.policy.iter().chain(&settings.env_file).chain(&settings.script) {
         if files.len() == MOST_NAMED {
@@ -183,9 +219,17 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(|err| Failure::because(format!("{} is no path", path.display()), &err).code(2))
 }
 
-fn untrusted(path: &Path) -> Failure {
+/// `beyond` are the keys that want more than is given anyway.
+fn untrusted(path: &Path, beyond: &[String]) -> Failure {
+    let why = match beyond {
+        [] => "it lies where sandboxed programs may write, so it counts only as you have seen it".to_owned(),
+        _ => format!(
+            "untrusted it may only narrow what you allow, and it has {}",
+            beyond.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
+        ),
+    };
     Failure::new(format!("{} is not trusted", path.display()))
-        .why("it lies where sandboxed programs may write, so it counts only as you have seen it")
+        .why(why)
         .fix("airlock trust (shows it and asks), or --no-config to run without it")
 }
 
@@ -230,7 +274,7 @@ mod tests {
         }
 
         fn here(&self, directory: &str) -> Result<Option<Project>, Failure> {
-            project(Wanted::Here(&self.folder.path().join(directory)), &self.home())
+            project(Wanted::Here(&self.folder.path().join(directory)), &self.home(), &Settings::default())
         }
     }
 
@@ -238,14 +282,17 @@ mod tests {
     fn a_file_counts_below_its_folder_once_trusted_and_no_longer_when_changed() {
         let world = World::new();
         assert_eq!(world.here("project/sub").unwrap(), None);
-        fs::write(world.file(), "memory = \"1G\"\n").unwrap();
-        assert!(world.here("project/sub").unwrap_err().what.ends_with("airlock.toml is not trusted"));
+        let text = "memory = \"1G\"\nallow = [\"example.com\"]\n";
+        fs::write(world.file(), text).unwrap();
+        let refused = world.here("project/sub").unwrap_err();
+        assert!(refused.what.ends_with("airlock.toml is not trusted"));
+        assert!(refused.why.is_some_and(|why| why.ends_with("and it has `allow`")));
 
-        Trust::new(&world.home()).add(&world.file(), "memory = \"1G\"\n", &[]).unwrap();
+        Trust::new(&world.home()).add(&world.file(), text, &[]).unwrap();
         let found = world.here("project/sub").unwrap().unwrap();
         assert_eq!((found.path, found.settings.memory), (world.file(), Some(1 << 30)));
 
-        fs::write(world.file(), "memory = \"64G\"\n").unwrap();
+        fs::write(world.file(), "memory = \"64M\"\n").unwrap();
         assert!(world.here("project").unwrap_err().what.contains("has changed since you trusted it"));
     }
 
@@ -254,7 +301,7 @@ mod tests {
         let world = World::new();
         fs::write(world.file(), "").unwrap();
         Trust::new(&world.home()).add(&world.file(), "", &[]).unwrap();
-        fs::write(world.folder.path().join("project/sub/airlock.toml"), "memory = \"64G\"\n").unwrap();
+        fs::write(world.folder.path().join("project/sub/airlock.toml"), "memory = \"64M\"\n").unwrap();
         assert!(world.here("project/sub").unwrap_err().what.ends_with("sub/airlock.toml is not trusted"));
     }
 
@@ -296,16 +343,26 @@ mod tests {
     fn a_named_file_is_trusted_by_naming_it() {
         let world = World::new();
         fs::write(world.file(), "pids = 10\n").unwrap();
-        let named = project(Wanted::Named(&world.file()), &world.home()).unwrap().unwrap();
+        let none = Settings::default();
+        let named = project(Wanted::Named(&world.file()), &world.home(), &none).unwrap().unwrap();
         assert_eq!(named.settings.pids, Some(10));
-        assert_eq!(project(Wanted::Nothing, &world.home()).unwrap(), None);
+        assert_eq!(project(Wanted::Nothing, &world.home(), &none).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_nobody_trusted_counts_where_it_only_narrows() {
+        let world = World::new();
+        fs::write(world.file(), "memory = \"64M\"\n[[rule]]\ndeny = \"example.com\"\n").unwrap();
+        assert_eq!(world.here("project").unwrap().unwrap().settings.memory, Some(64 << 20));
     }
 
     #[test]
     fn no_own_file_means_the_defaults() {
         let world = World::new();
         assert_eq!(own(&world.home()).unwrap(), Own::default());
-        fs::write(own_path(&world.home()), "[ledger]\ndurable = true\n").unwrap();
-        assert!(own(&world.home()).unwrap().ledger.durable);
+        fs::write(own_path(&world.home()), "pids = 7\n[ledger]\ndurable = true\n").unwrap();
+        let own = own(&world.home()).unwrap();
+        assert!(own.ledger.durable);
+        assert_eq!(own.flags().pids, Some(7));
     }
 }

@@ -1,6 +1,10 @@
-//! A person's own settings: `$AIRLOCK_HOME/config.toml`.
+//! A person's own settings: `$AIRLOCK_HOME/config.toml`. Besides what is here it may hold all that a project's file may:
+//! flags of `run` and rules, for every sandbox.
 //!
 //! ```toml
+//! memory = "8G"
+//! deny = ["telemetry.example.com"]
+//!
 //! [network]
 //! proxy = "http://proxy.example:3128"
 //! wildcard_names = 512
@@ -17,7 +21,11 @@
 //! from = "command:gh auth token"
 //! ```
 
-use super::reader::{Source, Value};
+use super::{
+    Project,
+    project::{self, Settings},
+    reader::{Source, Value},
+};
 use crate::{
     args::values,
     failure::Failure,
@@ -30,13 +38,22 @@ use std::{
 };
 
 /// What is in `config.toml`, or what counts without it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Own {
     pub(crate) egress: Egress,
     pub(crate) approvals: Approvals,
     pub(crate) ledger: Ledger,
     /// What secrets are on this host; a sandbox gets those that it names.
     pub(crate) secrets: Vec<Table>,
+    /// The flags and rules in it.
+    pub(crate) run: Option<Project>,
+}
+
+impl Own {
+    /// The flags in it.
+    pub(crate) fn flags(&self) -> Settings {
+        self.run.as_ref().map(|run| run.settings.clone()).unwrap_or_default()
+    }
 }
 
 /// The tables there are, and their keys.
@@ -50,14 +67,13 @@ pub(crate) const KEYS: [(&str, &[&str]); 3] = [
 pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Own, Failure> {
     let mut own = Own::default();
     let top = source.parse()?;
-    for section in source.entries(&top) {
+    for section in source.entries(&top).filter(is_own) {
         if section.key() == "secrets" {
             own.secrets = table::tables(&section, Whose::Own)?;
             continue;
         }
         let Some((_, known)) = KEYS.iter().find(|(name, _)| *name == section.key()) else {
-            let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).chain(["secrets"]).collect();
-            return Err(section.unknown(&known));
+            continue;
         };
         for value in section.entries(section.table()?) {
             if !known.contains(&value.key()) {
@@ -67,6 +83,17 @@ pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Own, Failure> {
         }
     }
     Ok(own)
+}
+
+/// The flags of `run` in the text of the file.
+pub(crate) fn flags(source: Source<'_>, folder: &Path) -> Result<Settings, Failure> {
+    project::parse_but(source, folder, is_own)
+}
+
+/// Whether a key of the file is no flag of `run`. There is a flag `network` too, which is no table.
+pub(crate) fn is_own(value: &Value<'_, '_>) -> bool {
+    let is_table = KEYS.iter().any(|(name, _)| *name == value.key());
+    value.key() == "secrets" || (is_table && (value.key() != "network" || value.as_table().is_some()))
 }
 
 /// One key; no two tables share a key.
@@ -165,8 +192,20 @@ durable = true
             },
             ledger: Ledger { durable: true },
             secrets: vec![Table { name: "T".into(), ..Table::default() }],
+            run: None,
         };
         assert_eq!(parsed(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn flags_of_run_stand_beside_it() {
+        let text = "memory = \"1G\"\nnetwork = \"none\"\n[ledger]\ndurable = true\n[secrets.T]\n";
+        let source = Source { name: "config.toml", text };
+        let flags = flags(source, Path::new("/")).unwrap();
+        assert_eq!((flags.memory, flags.secrets.len()), (Some(1 << 30), 0));
+        assert_eq!(flags.network, Some(crate::args::Network::None));
+        let wrong = super::flags(Source { name: "config.toml", text: "[netwerk]\n" }, Path::new("/"));
+        assert!(wrong.unwrap_err().what.starts_with("config.toml:1:2: there is no setting \"netwerk\" here"));
     }
 
     #[test]
@@ -179,8 +218,7 @@ durable = true
     fn what_cannot_be_meant_is_refused_with_its_place() {
         for (text, words) in [
             ("[network]\nproxi = \"x\"\n", "config.toml:2:1: there is no setting \"proxi\" here"),
-            ("[netwerk]\n", "config.toml:1:2: there is no setting \"netwerk\" here"),
-            ("network = 1\n", "config.toml:1:11: network is a table: [network]"),
+            ("approvals = 1\n", "config.toml:1:13: approvals is a table: [approvals]"),
             ("[network]\nwildcard_names = 0\n", "config.toml:2:18: \"0\" is no budget of names"),
             ("[network]\nwildcard_names = 4097\n", "config.toml:2:18: \"4097\" is no budget of names"),
             ("[approvals]\ntimeout = \"0s\"\n", "config.toml:2:11: nobody answers in no time"),

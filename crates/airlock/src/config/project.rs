@@ -28,7 +28,7 @@ use std::{
 };
 
 /// Keys that are `gate`'s.
-const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
+pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
 pub(crate) const KEYS: [&str; 31] = [
@@ -64,6 +64,17 @@ pub(crate) const KEYS: [&str; 31] = [
     "network",
     "secret",
 ];
+
+/// Keys whose values in several files are joined; of others the nearest file's counts.
+const LISTS: [&str; 14] = [
+    "mount", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask", "policy", "publish",
+    "secret", "rule", "groups",
+];
+
+/// Whether a key's values in several files are joined.
+pub(crate) fn is_list(key: &str) -> bool {
+    LISTS.contains(&key)
+}
 
 /// A text, and the byte of the file at which it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,10 +123,19 @@ pub(crate) struct Settings {
 
 /// Reads the text of the file; relative paths in it are meant from `folder`.
 pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Settings, Failure> {
+    parse_but(source, folder, |_| false)
+}
+
+/// The same of a file that also holds what is not ours.
+pub(super) fn parse_but(
+    source: Source<'_>,
+    folder: &Path,
+    is_other: impl Fn(&Value<'_, '_>) -> bool,
+) -> Result<Settings, Failure> {
     let top = source.parse()?;
     let mut settings = Settings::default();
     for value in source.entries(&top) {
-        if RULES.contains(&value.key()) {
+        if RULES.contains(&value.key()) || is_other(&value) {
             continue;
         }
         if value.key() == "secrets" {

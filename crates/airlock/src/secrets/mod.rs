@@ -55,9 +55,11 @@ pub(crate) fn settle(
     policy: &mut Policy,
 ) -> Result<Settled, Failure> {
     let tokens = registries::tokens(host, policy);
+    let written = [project, own.run.as_ref()].into_iter().flatten();
+    let named: Vec<table::Word> = written.flat_map(|file| file.settings.secret.clone()).collect();
     let asked = wanted::Asked {
         typed: &args.network.secret,
-        named: project.map_or(&[], |project| &project.settings.secret),
+        named: &named,
         project: project.map_or(&[], |project| &project.settings.secrets),
         own: &own.secrets,
     };

@@ -45,7 +45,8 @@ pub(crate) enum Whose {
     Project,
 }
 
-const KEYS: [&str; 10] =
+/// The keys of `[secrets.NAME]`.
+pub(crate) const KEYS: [&str; 10] =
     ["from", "hosts", "methods", "paths", "in", "files", "user", "aws_access_key", "oauth", "use"];
 const OAUTH_KEYS: [&str; 3] = ["token_url", "client_id", "client_secret"];
 

@@ -42,6 +42,11 @@ const NOFILE: u64 = 65_536;
 const LEAST_MEMORY: u64 = 4 << 20;
 const LEAST_DISK: u64 = 4 << 20;
 
+/// Bytes of memory, processes and open files of a sandbox that nobody bounds otherwise.
+pub fn usual() -> (u64, u64, u64) {
+    (default_memory(host_memory()), PIDS, NOFILE.min(own_nofile()))
+}
+
 /// Fills in defaults and refuses what makes no sense.
 pub fn resolve(limits: &Limits, caller: &Caller) -> Result<Bounds, Refusal> {
     let too_small = |what: &str, least: u64| {
@@ -81,11 +86,12 @@ pub fn resolve(limits: &Limits, caller: &Caller) -> Result<Bounds, Refusal> {
         value: asked.unwrap_or(default),
         requested: asked.is_some(),
     };
+    let (memory, pids, nofile) = usual();
     Ok(Bounds {
-        memory: bound(limits.memory, default_memory(host_memory())),
+        memory: bound(limits.memory, memory),
         cpu_millis: limits.cpu_millis,
-        pids: bound(limits.pids, PIDS),
-        nofile: bound(limits.nofile, NOFILE.min(own_nofile())),
+        pids: bound(limits.pids, pids),
+        nofile: bound(limits.nofile, nofile),
         disk: limits.disk,
         timeout: limits.timeout_ms.map(Duration::from_millis),
     })

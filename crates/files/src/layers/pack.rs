@@ -106,7 +106,8 @@ impl<W: Write> Packing<'_, W> {
     /// The owner and mode of the tree itself. It does not count as an entry.
     fn top(&mut self, top: BorrowedFd<'_>) -> io::Result<()> {
         let mut header = header(EntryType::Directory, &rustix::fs::fstat(top)?, 0);
-        let path = if self.form.prefix.is_empty() { b"./".to_vec() } else { [self.form.prefix, b"/"].concat() };
+        let path =
+            if self.form.prefix.is_empty() { b"./".to_vec() } else { [self.form.prefix, b"/"].concat() };
         if !put(&mut header.as_ustar_mut().map(|ustar| &mut ustar.name[..]), &path) {
             self.to.append_pax_extensions([("path", path.as_slice())])?;
         }

@@ -28,6 +28,7 @@ pub use diff::{Change, Diff, diff};
 pub use learned::Seen;
 pub use packages::registry_url;
 pub use read::{OtherKey, PolicyFile};
+pub use rule::KEYS as RULE_KEYS;
 pub use source::{BadPolicy, Source};
 pub use suggest::suggestion;
 pub use union::union;

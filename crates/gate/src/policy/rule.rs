@@ -31,7 +31,8 @@ pub(super) struct Read {
     pub(super) examples: Vec<(String, Range<usize>)>,
 }
 
-const KEYS: [&str; 20] = [
+/// The keys of a `[[rule]]`.
+pub const KEYS: [&str; 20] = [
     "allow",
     "deny",
     "ask",

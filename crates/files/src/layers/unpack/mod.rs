@@ -268,10 +268,9 @@ impl Words {
     }
 
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for word in tar::PaxExtensions::new(bytes) {
-            let word = word?;
-            let Ok(key) = word.key() else { continue };
-            let value = word.value_bytes().to_vec();
+        for (key, value) in records(bytes)? {
+            let Ok(key) = std::str::from_utf8(key) else { continue };
+            let value = value.to_vec();
             match key {
                 "path" => self.path = Some(value),
                 "linkpath" => self.link = Some(value),
@@ -295,6 +294,25 @@ impl Words {
             self.attributes.push((name, value));
         }
     }
+}
+
+/// The words `LENGTH KEY=VALUE` and a newline, each; a value may hold any byte.
+fn records(mut bytes: &[u8]) -> io::Result<Vec<(&[u8], &[u8])>> {
+    let malformed = || refused("the words about an entry make no sense");
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
+        let digits = bytes.get(..space).and_then(|digits| std::str::from_utf8(digits).ok());
+        let length: usize = digits.and_then(|digits| digits.parse().ok()).ok_or_else(malformed)?;
+        let (record, rest) = bytes.split_at_checked(length).ok_or_else(malformed)?;
+        let record =
+            record.get(space + 1..).and_then(|record| record.strip_suffix(b"\n")).ok_or_else(malformed)?;
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
+        let (key, value) = record.split_at(equals);
+        records.push((key, value.get(1..).unwrap_or_default()));
+        bytes = rest;
+    }
+    Ok(records)
 }
 
 /// The names of a path. One that could lead out of the tree is refused.

@@ -196,6 +196,9 @@ fn attributes_of_overlays_and_of_security_never_come_in() {
     header.set_path("f").unwrap();
     header.set_size(0);
     header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_cksum();
     archive.append(&header, io::empty()).unwrap();
     let layer = zstd::encode_all(archive.into_inner().unwrap().as_slice(), 3).unwrap();
@@ -223,6 +226,12 @@ proptest! {
     #[test]
     fn no_bytes_are_too_strange_to_be_unpacked(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let _ = unpacked(&[zstd::encode_all(bytes.as_slice(), 3).unwrap(), bytes], "", 1 << 20);
+    }
+
+    #[test]
+    fn no_words_are_too_strange_to_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9 =a\n]{0,60}") {
+        let _ = records(&bytes);
+        let _ = records(text.as_bytes());
     }
 
     #[test]
