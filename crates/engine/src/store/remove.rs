@@ -121,17 +121,15 @@ impl Gone {
     }
 
     fn try_delete(&self) -> Result<(), Blocked> {
-        for name in ["disk", "merged"] {
-            let part = self.path.join(name);
-            match remove_tree(&part) {
-                Err(Blocked::Foreign { name }) => match self.ids() {
-                    Some(ids) => remove_with(&part, &ids)?,
-                    None => return Err(Blocked::Foreign { name }),
-                },
-                other => other?,
-            }
-        }
-        remove_tree(&self.path)
+        let disk = self.path.join("disk");
+        let emptied = match remove_tree(&disk) {
+            Err(Blocked::Foreign { name }) => match self.ids() {
+                Some(ids) => remove_with(&disk, &ids),
+                None => Err(Blocked::Foreign { name }),
+            },
+            other => other,
+        };
+        emptied.and_then(|()| remove_tree(&self.path))
     }
 
     fn ids(&self) -> Option<IdMap> {

@@ -7,12 +7,10 @@
 //! - [`copy`]: the same tree again, with whiteouts, hard links, holes and attributes
 //! - [`pack`]: an OCI layer of it
 //! - [`unpack`]: a tree of OCI layers
-//! - [`merge`]: one tree of several layers
 //! - [`layout`]: an OCI layout in one file
 
 pub mod copy;
 pub mod layout;
-pub mod merge;
 pub mod pack;
 mod tree;
 pub mod unpack;
