@@ -139,7 +139,7 @@ async fn live(
     let mut door = Tasks::new();
     door.spawn_local(server::serve(keeper.clone(), listener, first));
     let outcome = life::run(&keeper, awake.life, &mut tasks).await;
-    birth::finish(&keeper, &outcome).await;
+    birth::finish(&keeper, &outcome, &news).await;
     let stays = keeper.stays() && outcome.is_ok();
     let keep = if stays { Keep::Yes } else { Keep::No(keeper.retire()) };
     let exit = match outcome {

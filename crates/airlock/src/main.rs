@@ -16,6 +16,7 @@
 mod answers;
 mod args;
 mod asking;
+mod changes;
 mod clean;
 mod commands;
 mod config;

@@ -226,6 +226,9 @@ impl<'a> Session<'a> {
                 }
                 self.told = Some(why);
             }
+            Reply::Event(Event::Appeared { paths, count }) => {
+                say_anyway(Voice::Normal, &appeared(&paths, count));
+            }
             Reply::Event(Event::Asked(pending)) => {
                 self.asking.as_mut().into_iter().for_each(|asking| asking.asked((*pending).clone()));
             }
@@ -233,7 +236,12 @@ impl<'a> Session<'a> {
                 let next = self.asking.as_mut().map(|asking| asking.answered(&id));
                 self.follow(next)?;
             }
-            Reply::Refused(_) | Reply::Done | Reply::State(_) | Reply::Policy(_) | Reply::Event(_) => {}
+            Reply::Refused(_)
+            | Reply::Done
+            | Reply::State(_)
+            | Reply::Policy(_)
+            | Reply::Event(_)
+            | Reply::Layer => {}
         }
         Ok(None)
     }
@@ -457,6 +465,13 @@ enum Turn {
     Now,
     Later,
     Never,
+}
+
+/// Which protected paths came into being, in a line.
+fn appeared(paths: &[String], count: u64) -> String {
+    let more = count.saturating_sub(u64::try_from(paths.len()).unwrap_or(u64::MAX));
+    let and = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("protected paths appeared: {}{and}; look at them before anything runs them", paths.join(", "))
 }
 
 #[cfg(test)]

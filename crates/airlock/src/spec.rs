@@ -9,7 +9,6 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::Paths,
     policy::Policy,
     spec::{Limits, Script, Spec, Stdio, Workspace},
 };
@@ -61,7 +60,7 @@ pub(crate) fn spec(
     stdio: Stdio,
     host: &Host,
 ) -> Result<Spec, Failure> {
-    let workspace = workspace(args.workspace.unwrap_or(WorkspaceMode::Rw), &host.directory)?;
+    let workspace = workspace(args.workspace.unwrap_or(WorkspaceMode::Cow), &host.directory);
     let user = args.user.as_deref().unwrap_or("0");
     let workdir = match (&args.workdir, workspace.path()) {
         (Some(chosen), _) if chosen.is_absolute() => chosen.clone(),
@@ -82,7 +81,7 @@ pub(crate) fn spec(
         mounts: args.mounts.clone(),
         volumes: Vec::new(),
         provided: Vec::new(),
-        paths: Paths::default(),
+        paths: args.paths.clone(),
         tmpfs: args.tmpfs.clone(),
         env,
         user: user.to_owned(),
@@ -105,15 +104,13 @@ pub(crate) fn spec(
     })
 }
 
-fn workspace(mode: WorkspaceMode, directory: &Path) -> Result<Workspace, Failure> {
+fn workspace(mode: WorkspaceMode, directory: &Path) -> Workspace {
     let path = directory.to_owned();
     match mode {
-        WorkspaceMode::Rw => Ok(Workspace::Rw { path }),
-        WorkspaceMode::Ro => Ok(Workspace::Ro { path }),
-        WorkspaceMode::None => Ok(Workspace::None),
-        WorkspaceMode::Cow => Err(Failure::new("a copy-on-write workspace is not in this version")
-            .code(2)
-            .fix("--workspace rw (writes go to the host), ro or none")),
+        WorkspaceMode::Cow => Workspace::Cow { path },
+        WorkspaceMode::Rw => Workspace::Rw { path },
+        WorkspaceMode::Ro => Workspace::Ro { path },
+        WorkspaceMode::None => Workspace::None,
     }
 }
 
@@ -172,7 +169,7 @@ mod tests {
     fn a_bare_command_gets_the_directory_it_was_typed_in() {
         let spec = parse(&["make"]).unwrap();
 
-        assert_eq!(spec.workspace, Workspace::Rw { path: "/srv/project".into() });
+        assert_eq!(spec.workspace, Workspace::Cow { path: "/srv/project".into() });
         assert_eq!(spec.workdir, Path::new("/srv/project"));
         assert_eq!((spec.hostname.as_str(), spec.user.as_str(), spec.keep), ("calm-otter", "0", false));
         assert_eq!((spec.limits, spec.restart), (Limits::default(), Restart::No));
@@ -225,12 +222,6 @@ mod tests {
         };
         assert_eq!(spec, expected);
         assert_eq!(spec.env["A"], "1");
-    }
-
-    #[test]
-    fn copy_on_write_is_refused_with_a_sentence() {
-        let refusal = parse(&["--workspace", "cow", "true"]).unwrap_err();
-        assert_eq!(refusal.what, "a copy-on-write workspace is not in this version");
     }
 
     #[test]

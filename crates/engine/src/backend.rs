@@ -62,6 +62,8 @@ pub struct Launched {
     pub terminals: Option<OwnedFd>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
+    /// Where the workspace is copied on write: the directory that holds what differs, as a place only.
+    pub workspace: Option<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
 }

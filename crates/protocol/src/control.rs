@@ -93,6 +93,8 @@ pub enum Request {
     Answer(Answer),
     /// Tell what happens from now on, as [`Reply::Event`], until the connection closes.
     Watch,
+    /// The directory in which a workspace that is copied on write keeps what differs.
+    Layer,
 }
 
 /// A further program in a running sandbox.
@@ -148,6 +150,8 @@ pub enum Reply {
     },
     /// Something happened.
     Event(Event),
+    /// The directory travels along as a descriptor, a place only.
+    Layer,
     /// It could not be done.
     Refused(Refusal),
 }

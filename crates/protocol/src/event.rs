@@ -35,6 +35,13 @@ pub enum Event {
         /// Why, and what to do.
         why: String,
     },
+    /// Protected paths came into being in a workspace that is written directly. Told when the sandbox has ended.
+    Appeared {
+        /// From the workspace, some of them.
+        paths: Vec<String>,
+        /// How many there are.
+        count: u64,
+    },
     /// The rules are others now.
     PolicyChanged {
         /// Counts the changes since the start.

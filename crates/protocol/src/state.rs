@@ -5,6 +5,7 @@ use crate::{
     spec::{DiskBy, Publish},
 };
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// One sandbox as it is. Replaced as a whole, atomically. Additions only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,6 +16,10 @@ pub struct State {
     pub name: Name,
     /// When it was made (RFC 3339, UTC).
     pub created_at: String,
+    /// Where its workspace is copied on write: since when, in nanoseconds of the clock that file systems stamp with. What changes
+    /// on the host later may have changed under the sandbox.
+    #[serde(default)]
+    pub copied_since: Option<i64>,
     /// When the program last started.
     #[serde(default)]
     pub started_at: Option<String>,
@@ -47,9 +52,22 @@ pub struct State {
     /// Ports of the host that lead inside.
     #[serde(default)]
     pub published: Vec<Publish>,
+    /// What stands in its workspace for protected paths that were not there; to remove when it has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placeholders: Vec<Placeholder>,
     /// Paths of control groups to remove when it is gone.
     #[serde(default)]
     pub cgroups: Vec<String>,
+}
+
+/// Something that stands in a workspace for a protected path that was not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placeholder {
+    /// Where, from the workspace.
+    pub path: PathBuf,
+    /// What is in it; nothing means an empty directory.
+    #[serde(default)]
+    pub text: Option<String>,
 }
 
 /// What a sandbox does now.

@@ -119,14 +119,18 @@ fn sockets_of_the_host_cannot_be_connected_to() {
     };
 
     assert_eq!(inside(&world, [], &probe(&beside)), "ENOENT\n");
-    assert_eq!(inside(&world, [], &probe(&within)), "ECONNREFUSED\n");
+    for mode in ["rw", "ro", "cow"] {
+        assert_eq!(inside(&world, ["--workspace", mode], &probe(&within)), "ECONNREFUSED\n", "{mode}");
+    }
     let moved = format!(
         "os.rename('deep', 'moved')\n{}\nos.rename('moved', 'deep')",
         probe(&world.work().join("moved/er/s"))
     );
-    assert_eq!(inside(&world, [], &moved), "ECONNREFUSED\n");
+    assert_eq!(inside(&world, ["--workspace", "rw"], &moved), "ECONNREFUSED\n");
     assert_eq!(outside(&world, &probe(&beside)) + &outside(&world, &probe(&within)), "done\ndone\n");
-    let shown = world.sh([], "find /tmp /run /var /etc /dev -exec test -S {} \\; -print 2>/dev/null").run();
+    let shown = world
+        .sh(["--workspace", "rw"], "find /tmp /run /var /etc /dev -exec test -S {} \\; -print 2>/dev/null")
+        .run();
     assert_eq!(shown.stdout, "");
 }
 
@@ -147,8 +151,8 @@ fn a_socket_stays_hidden_when_its_directory_was_closed_or_moved_out_of_sight() {
         fs::create_dir(world.work().join("run")).expect("a directory");
         let _listener = UnixListener::bind(world.work().join("run/s")).expect("a socket");
 
-        inside(&world, [], &before);
-        let said = inside(&world, [], &after);
+        inside(&world, ["--workspace", "rw"], &before);
+        let said = inside(&world, ["--workspace", "rw"], &after);
 
         assert!(["", "ECONNREFUSED\n", "ENOENT\n"].contains(&said.as_str()), "{before}: {said}");
         assert_eq!(outside(&world, &after), "done\n", "the probe cannot fail");
@@ -334,7 +338,9 @@ fn a_device_node_that_lies_in_the_workspace_cannot_be_opened() {
     assert!(made.success());
     let probe = "say(tried(lambda: open('zero', 'rb').read(1)))";
 
-    assert_eq!(inside(&world, [], probe), "EACCES\n");
+    for mode in ["cow", "rw", "ro"] {
+        assert_eq!(inside(&world, ["--workspace", mode], probe), "EACCES\n", "{mode}");
+    }
     assert_eq!(outside(&world, probe), "done\n");
 }
 
@@ -358,7 +364,7 @@ for mode in (0o4755, 0o2755, 0o6755):
     say("highbits", call("fchmod", fd, mode | (1 << 40)))
 "#;
 
-    let said = inside(&world, [], probe);
+    let said = inside(&world, ["--workspace", "rw"], probe);
 
     assert_eq!(not_refused(&said, &["EPERM", "ENOSYS"]), Vec::<String>::new());
     for entry in fs::read_dir(world.work()).expect("the workspace").flatten() {
@@ -379,7 +385,7 @@ say(tried(lambda: os.setxattr("/tmp/own", "security.capability", value)) if not 
 "#;
     let on_host = "say(os.getxattr('program', 'security.capability').hex() if 'security.capability' in os.listxattr('program') else 'none')";
 
-    for flags in [vec![], vec!["--nested"]] {
+    for flags in [vec!["--workspace", "rw"], vec!["--workspace", "rw", "--nested"]] {
         inside(&world, flags, probe);
         // Version 3 names the root of a user namespace: it counts only where that is root.
         let left = outside(&world, on_host);
@@ -387,7 +393,7 @@ say(tried(lambda: os.setxattr("/tmp/own", "security.capability", value)) if not 
         assert!(left == "none\n" || root != "00000000", "a file of the host has {left}");
     }
     if who() == Who::Root {
-        let refused = world.airlock(["run", "--cap-add", "SETFCAP", "--", "true"]).run().failed(125);
+        let refused = world.sh(["--workspace", "rw", "--cap-add", "SETFCAP"], "true").run().failed(125);
         assert!(refused.contains("belongs to root") && refused.contains("fix:"), "{refused}");
         let without =
             world.sh(["--workspace", "none"], "grep CapEff /proc/self/status | cut -f2").run().succeeded();

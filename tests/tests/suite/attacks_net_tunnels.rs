@@ -54,7 +54,7 @@ fn dns2tcp_gets_nothing_out() {
 
     // Also where its own zone is allowed: a name below it is resolved when it is dialled, and never by TXT.
     for server in ["198.18.0.2", NAMESERVER, TUNNEL] {
-        for flags in [&[][..], &["--allow", "*.tunnel.test"]] {
+        for flags in [&["--workspace", "rw"][..], &["--workspace", "rw", "--allow", "*.tunnel.test"]] {
             let said = net.inside(flags, &through(&near_end(server, 2222), 2222));
             assert_eq!(said, "nothing\n", "{server}: {}", net.world.read("tunnel.log"));
         }
@@ -75,7 +75,7 @@ fn ptunnel_gets_nothing_out() {
     let before = icmp();
     let near_end = |port| format!("ptunnel -p {TUNNEL} -lp {port} -da 93.184.216.66 -dp 7000");
 
-    let said = net.inside(&["--allow", TUNNEL], &through(&near_end(2222), 2222));
+    let said = net.inside(&["--workspace", "rw", "--allow", TUNNEL], &through(&near_end(2222), 2222));
 
     assert_eq!(said, "nothing\n", "{}", net.world.read("tunnel.log"));
     assert_eq!(icmp(), before, "something left");

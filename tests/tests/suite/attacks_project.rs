@@ -27,7 +27,10 @@ fn precious(world: &World) -> PathBuf {
 #[test]
 fn rules_that_a_trusted_file_names_cannot_be_loosened_from_inside() {
     let world = project();
-    world.sh([], "printf '[[rule]]\nallow = \"evil.example\"\n' >> rules.toml").run().succeeded();
+    world
+        .sh(["--workspace", "rw"], "printf '[[rule]]\nallow = \"evil.example\"\n' >> rules.toml")
+        .run()
+        .succeeded();
 
     let said = world.sh([], "true").run().failed(125);
     assert!(said.contains("rules.toml has changed since you trusted it"), "{said}");
@@ -42,7 +45,7 @@ fn an_environment_file_that_is_trusted_cannot_fetch_a_variable_of_the_host() {
     let world = project();
     let tell = "echo \"$CI $SECRET\"";
     assert_eq!(world.sh([], tell).env("SECRET", "precious").run().succeeded(), "1 \n");
-    world.sh([], "echo SECRET >> ci.env").run().succeeded();
+    world.sh(["--workspace", "rw"], "echo SECRET >> ci.env").run().succeeded();
 
     let said = world.sh([], tell).env("SECRET", "precious").run().failed(125);
     assert!(said.contains("ci.env has changed since you trusted it"), "{said}");
@@ -60,7 +63,7 @@ fn a_named_file_that_becomes_a_link_or_goes_away_stops_the_next_run() {
     let elsewhere = world.aside("elsewhere").join("same.env");
     fs::write(&elsewhere, "CI=1\n").expect("a file");
     let link = format!("rm ci.env; ln -s {} ci.env", elsewhere.display());
-    world.sh([], &link).run().succeeded();
+    world.sh(["--workspace", "rw"], &link).run().succeeded();
     let said = world.sh([], "true").run().failed(2);
     assert!(said.contains("it is a symbolic link"), "{said}");
 
@@ -76,7 +79,7 @@ fn a_mount_of_a_trusted_file_cannot_be_led_elsewhere() {
     let precious = precious(&world);
     assert_eq!(world.sh([], "ls /data").run().succeeded(), "own\n");
     let plant = format!("mv data mine; ln -s {} data", precious.display());
-    world.sh(["--no-config"], &plant).run().succeeded();
+    world.sh(["--no-config", "--workspace", "rw"], &plant).run().succeeded();
 
     let said = world.sh([], "cat /data/key").run().failed(125);
     assert!(said.contains("data cannot be a mount source") && said.contains("is a symbolic link"), "{said}");
@@ -109,7 +112,7 @@ fn a_typed_mount_follows_no_planted_link_out_of_the_workspace() {
     let world = World::new();
     let precious = precious(&world);
     let plant = format!("ln -s {} out; mkdir real; echo yes > real/file; ln -s real in", precious.display());
-    world.sh([], &plant).run().succeeded();
+    world.sh(["--workspace", "rw"], &plant).run().succeeded();
 
     let said = world.sh(["--mount", "out:/data"], "cat /data/key").run().failed(125);
     assert!(said.contains("out cannot be a mount source") && said.contains("name the real path"), "{said}");

@@ -144,7 +144,7 @@ except OSError: pass
         victim.path.display()
     );
 
-    planted(&world, [], &probe);
+    planted(&world, ["--workspace", "rw"], &probe);
 
     victim.assert_untouched();
     assert_eq!(fs::read_to_string(canary).unwrap_or_default().replace("here", ""), "");
@@ -158,7 +158,7 @@ fn a_workspace_that_another_sandbox_made_a_link_is_refused() {
     fs::create_dir(&inner).expect("a directory");
     world.airlock(["run", "--keep", "--name", "inner", "--", "true"]).dir(&inner).run().succeeded();
     let plant = format!("rmdir inner && ln -s {} inner", victim.path.display());
-    world.sh([], &plant).run().succeeded();
+    world.sh(["--workspace", "rw"], &plant).run().succeeded();
 
     let refused = world.airlock(["start", "inner"]).run().failed(125);
 

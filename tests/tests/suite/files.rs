@@ -4,12 +4,12 @@ use airlock_tests::{Who, World, not_applicable, who};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 #[test]
-fn the_workspace_is_at_its_own_path_and_writes_reach_the_host() {
+fn the_workspace_is_at_its_own_path_and_writes_reach_the_host_where_that_was_asked_for() {
     let world = World::new();
     world.write("in", "from outside\n");
 
-    let output =
-        world.sh([], "pwd; cat in; echo from inside > out; mkdir -p a/b; chmod 750 a").run().succeeded();
+    let script = "pwd; cat in; echo from inside > out; mkdir -p a/b; chmod 750 a";
+    let output = world.sh(["--workspace", "rw"], script).run().succeeded();
 
     assert_eq!(output, format!("{}\nfrom outside\n", world.work().display()));
     assert_eq!(world.read("out"), "from inside\n");
@@ -24,7 +24,8 @@ fn the_workspaces_owner_is_the_user_inside_and_stays_the_owner_outside() {
 
     for user in ["0", "1234", "daemon"] {
         let script = format!("stat -c %u . in | sort -u; id -u; echo x > out-{user}");
-        let output = world.sh(["--user", user, "-e", "HOME=/tmp"], &script).run().succeeded();
+        let output =
+            world.sh(["--workspace", "rw", "--user", user, "-e", "HOME=/tmp"], &script).run().succeeded();
 
         let mut lines = output.lines();
         assert_eq!(lines.next(), lines.next(), "{user}: {output}");
@@ -40,7 +41,8 @@ fn as_host_root_a_workspace_of_another_owner_is_the_inside_users_too() {
     let world = World::new();
     std::os::unix::fs::chown(world.work(), Some(4321), Some(4321)).unwrap();
 
-    let output = world.sh([], "stat -c %u:%g .; echo x > out; mkdir dir").run().succeeded();
+    let output =
+        world.sh(["--workspace", "rw"], "stat -c %u:%g .; echo x > out; mkdir dir").run().succeeded();
 
     assert_eq!(output, "0:0\n");
     for name in ["out", "dir"] {
@@ -270,11 +272,14 @@ fn sockets_in_the_workspace_cannot_be_connected_to() {
     let _two = std::os::unix::net::UnixListener::bind(world.work().join("sub/two.sock")).unwrap();
     let script = "import socket\nfor p in ('one.sock', 'sub/two.sock'):\n try:\n  socket.socket(socket.AF_UNIX).connect(p); print('connected')\n except OSError as e: print('refused')";
 
-    let output = world.python([], script).run();
-
-    assert_eq!(output.succeeded(), "refused\nrefused\n");
+    for mode in ["cow", "rw", "ro"] {
+        let output = world.python(["--workspace", mode], script).run();
+        assert_eq!(output.succeeded(), "refused\nrefused\n", "{mode}");
+    }
     let own = "import socket\ns=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen()\nsocket.socket(socket.AF_UNIX).connect('own.sock'); print('connected')";
-    assert_eq!(world.python([], own).run().succeeded(), "connected\n");
+    for mode in ["cow", "rw"] {
+        assert_eq!(world.python(["--workspace", mode], own).run().succeeded(), "connected\n", "{mode}");
+    }
 }
 
 #[test]

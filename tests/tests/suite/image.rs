@@ -37,7 +37,7 @@ with zipfile.ZipFile('airlock_hello-1.0-py3-none-any.whl', 'w') as wheel:
     for name, text in files.items(): wheel.writestr(name, text)
     wheel.writestr('airlock_hello-1.0.dist-info/RECORD', record)
 "#;
-    world.python([], script).run().succeeded();
+    world.python(["--workspace", "rw"], script).run().succeeded();
 }
 
 fn make_npm_package(world: &World) {

@@ -220,7 +220,7 @@ fn logs_can_be_cut_by_lines_and_by_time() {
 fn logs_can_be_followed_to_the_end() {
     let world = World::new();
     world.detached(
-        ["--name", "web"],
+        ["--workspace", "rw", "--name", "web"],
         "echo first; while ! test -e go; do sleep 0.02; done; echo second; exit 1",
     );
     let following = world.airlock(["logs", "-f", "web"]).start();
@@ -235,7 +235,7 @@ fn logs_can_be_followed_to_the_end() {
 #[test]
 fn wait_prints_the_code() {
     let world = World::new();
-    world.detached(["--name", "one"], "while ! test -e go; do sleep 0.02; done; exit 5");
+    world.detached(["--workspace", "rw", "--name", "one"], "while ! test -e go; do sleep 0.02; done; exit 5");
     world.detached(["--name", "two"], "kill -TERM $$");
     let waiting = world.airlock(["wait", "one", "two"]).start();
 

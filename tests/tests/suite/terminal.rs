@@ -191,8 +191,9 @@ fn a_background_job_leaves_the_terminal_alone() {
     let mut terminal = world.shell();
     terminal.clear();
 
-    terminal
-        .type_keys("airlock run -- sh -c 'while ! test -e go; do sleep 0.05; done; echo from behind' &\n");
+    terminal.type_keys(
+        "airlock run --workspace rw -- sh -c 'while ! test -e go; do sleep 0.05; done; echo from behind' &\n",
+    );
     eventually("it runs", || {
         world.sandboxes().iter().any(|sandbox| sandbox["status"] == "running").then_some(())
     });

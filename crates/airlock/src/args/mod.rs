@@ -240,7 +240,7 @@ pub(crate) struct RemoveArgs {
     /// Which sandboxes; never guessed: write `-` for the newest
     #[arg(value_name = "SANDBOX", required_unless_present = "stopped")]
     pub(crate) sandboxes: Vec<String>,
-    /// Running ones too: their programs are killed
+    /// Running ones too: their programs are killed; and those with changes that were not applied
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Every sandbox that does not run
@@ -250,6 +250,9 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
+    /// Those with changes that were not applied too
+    #[arg(short, long)]
+    pub(crate) force: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

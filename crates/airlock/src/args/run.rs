@@ -4,6 +4,7 @@ use super::values::{self, EnvWord};
 use crate::secrets::table;
 use airlock_protocol::{
     Name,
+    files::Paths,
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
@@ -70,6 +71,9 @@ pub(crate) struct RunArgs {
     /// An empty directory in memory; repeatable
     #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
     pub(crate) tmpfs: Vec<Tmpfs>,
+    /// Which of its paths are protected or hidden; files say it.
+    #[arg(skip)]
+    pub(crate) paths: Paths,
     /// Only the workspace, mounts and temporary directories are writable
     #[arg(long, help_heading = "Files")]
     pub(crate) read_only: bool,
@@ -187,15 +191,14 @@ pub(crate) struct Detach {
 /// How the current directory appears inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkspaceMode {
+    /// Writes go to a copy, which `airlock diff` shows and `airlock apply` keeps (default)
+    Cow,
     /// Writes go straight to the host
     Rw,
     /// Readable only
     Ro,
     /// Not at all
     None,
-    /// Writes go to a copy (not in this version)
-    #[value(hide = true)]
-    Cow,
 }
 
 #[derive(Debug, Args)]

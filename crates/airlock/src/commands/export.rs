@@ -54,7 +54,7 @@ fn hold(guard: Guard, origin: &Origin) -> Result<Snapshot, Failure> {
             id,
             name,
             created_at: store::now(),
-            began_at: None,
+            copied_since: None,
             chain: origin.chain.clone(),
             spec: origin.spec.clone(),
         },

@@ -3,9 +3,10 @@
 use super::{each, lifecycle, print_json};
 use crate::{
     args::{PruneArgs, RemoveArgs},
+    changes,
     failure::{Failure, Outcome},
     home,
-    say::{Voice, say, say_failure},
+    say::{Voice, say, say_anyway, say_failure},
 };
 use airlock_engine::snapshots::layers;
 use airlock_engine::store::{Error, Lock, Sandbox, Store, disk_usage};
@@ -21,7 +22,7 @@ pub(crate) fn rm(args: &RemoveArgs) -> Outcome {
         if args.force && lifecycle::is_live(sandbox).unwrap_or(false) {
             end(sandbox)?;
         }
-        remove(sandbox.clone())
+        remove(sandbox.clone(), Changes::of(args.force))
     })
     .and_then(|code| collect(&home::store()?).map(|_| code))
 }
@@ -39,10 +40,14 @@ pub(super) fn collect(store: &Store) -> Result<usize, Failure> {
 
 pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let store = home::store()?;
-    let (mut removed, mut freed, mut failed) = (0usize, 0u64, None);
+    let (mut removed, mut kept, mut freed, mut failed) = (0usize, 0usize, 0u64, None);
     for sandbox in at_rest(&store)? {
+        if !args.force && changes::refuse_to_lose(&sandbox).is_err() {
+            kept += 1;
+            continue;
+        }
         let bytes = disk_usage(sandbox.folder());
-        match remove(sandbox) {
+        match remove(sandbox, Changes::Lost) {
             Ok(()) => {
                 removed += 1;
                 freed = freed.saturating_add(bytes);
@@ -59,11 +64,36 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     }
     match args.json {
         true => print_json(&serde_json::json!({
-            "removed": removed, "left_overs_removed": swept.removed, "freed_bytes": freed,
+            "removed": removed, "left_overs_removed": swept.removed, "freed_bytes": freed, "kept": kept,
         }))?,
         false => writeln!(std::io::stdout(), "{}", summary(removed, swept.removed, freed))?,
     }
+    if kept > 0 {
+        say_anyway(Voice::Normal, &kept_words(kept));
+    }
     failed.map_or(Ok(0), Err)
+}
+
+fn kept_words(kept: usize) -> String {
+    let (sandboxes, hold) = if kept == 1 { ("sandbox", "holds") } else { ("sandboxes", "hold") };
+    format!(
+        "kept {kept} {sandboxes} that {hold} changes not applied: `airlock ls --all`, `airlock diff`; --force removes them too"
+    )
+}
+
+/// What becomes of changes that were not applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    /// They go with the sandbox.
+    Lost,
+    /// They keep it.
+    Kept,
+}
+
+impl Changes {
+    fn of(force: bool) -> Changes {
+        if force { Changes::Lost } else { Changes::Kept }
+    }
 }
 
 fn summary(removed: usize, leftovers: usize, freed: u64) -> String {
@@ -98,8 +128,11 @@ fn end(sandbox: &Sandbox) -> Result<(), Failure> {
 }
 
 /// Removes a sandbox that does not run. One that its keeper removed by itself meanwhile is removed too.
-fn remove(sandbox: Sandbox) -> Result<(), Failure> {
+fn remove(sandbox: Sandbox, changes: Changes) -> Result<(), Failure> {
     let Some(lock) = lock(&sandbox)? else { return Ok(()) };
+    if changes == Changes::Kept {
+        changes::refuse_to_lose(&sandbox)?;
+    }
     match sandbox.remove(lock) {
         Err(Error::Remove { path, source }) => {
             say(Voice::Normal, "the sandbox is gone; some of its files are not");

@@ -5,6 +5,7 @@ use crate::{
     answers,
     args::RunArgs,
     asking::Asking,
+    changes::{self, Left},
     config::{self, Wanted},
     failure::{Failure, Outcome},
     home, keeper, ledger, mounts, policy,
@@ -23,7 +24,7 @@ use airlock_protocol::{
     policy::Verdict,
     secret::Values,
     size,
-    spec::{Spec, Stdio, Stream},
+    spec::{Spec, Stdio, Stream, Workspace},
     state::{Cause, Exit},
 };
 use std::{
@@ -206,12 +207,18 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
         Ended::Refused(refusal) => return Err(given_up(sandbox, refusal.into())),
         Ended::Unanswered | Ended::KeeperDied => return Err(keeper_died(sandbox)),
     };
+    let left = settle_changes(sandbox, spec);
     if args.json {
-        let facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });
+        let mut facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });
+        if matches!(spec.workspace, Workspace::Cow { .. }) {
+            facts["changes"] = left.facts();
+        }
         eprintln!("{facts}");
         return Ok(exit.code);
     }
     tell_denials(args, sandbox);
+    let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
+    left.words(spec.name.as_str()).into_iter().for_each(|words| say(voice, &words));
     if let Cause::NotStarted { why } = &exit.cause {
         let program = spec.command.first().map_or("the program", String::as_str);
         return Err(Failure::new(format!("{program} could not be started")).why(why.clone()).code(exit.code));
@@ -222,13 +229,28 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
             eprintln!("airlock: {words}");
         }
     } else if spec.keep {
-        let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
         say(
             voice,
             &format!("kept as {}; `airlock start {0}` runs it again, `airlock rm {0}` removes it", spec.name),
         );
     }
     Ok(exit.code)
+}
+
+/// What the run left in its copy of the workspace. One that stays only for changes that come to nothing goes.
+fn settle_changes(sandbox: &Sandbox, spec: &Spec) -> Left {
+    if !matches!(spec.workspace, Workspace::Cow { .. }) || !sandbox.folder().exists() {
+        return Left::Nothing;
+    }
+    let left = changes::left(sandbox);
+    if left.is_nothing()
+        && !spec.keep
+        && let Ok(lock) = sandbox.lock()
+    {
+        // What is left is removed by the next prune.
+        let _ = sandbox.clone().remove(lock);
+    }
+    left
 }
 
 /// What was denied, where a person reads it.

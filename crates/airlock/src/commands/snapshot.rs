@@ -41,7 +41,7 @@ fn make(args: &SnapshotArgs) -> Outcome {
             name,
             created_at: store::now(),
             sandbox: sandbox.id().clone(),
-            began_at: origin.began_at,
+            copied_since: origin.copied_since,
             chain: origin.chain,
             spec: origin.spec,
         },
@@ -137,7 +137,9 @@ pub(super) fn origin(store: &Store, selector: &str, voice: Voice) -> Result<(Gua
     // Under the guard, so that it is not removed meanwhile.
     let guard = Guard::take(store)?;
     match (kept::find(store, selector)?, sandbox) {
-        (Some(Snapshot { spec, chain, began_at, .. }), _) => Ok((guard, Origin { spec, chain, began_at })),
+        (Some(Snapshot { spec, chain, copied_since, .. }), _) => {
+            Ok((guard, Origin { spec, chain, copied_since }))
+        }
         (None, Some(sandbox)) => {
             drop(guard);
             of_sandbox(&sandbox, voice)
@@ -182,6 +184,6 @@ pub(super) fn of_sandbox(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Orig
 }
 
 fn known(sandbox: &Sandbox) -> Result<Origin, Failure> {
-    let began_at = Some(sandbox.state()?.created_at);
-    Ok(Origin { spec: sandbox.spec()?, chain: sandbox.chain()?, began_at })
+    let copied_since = sandbox.state()?.copied_since;
+    Ok(Origin { spec: sandbox.spec()?, chain: sandbox.chain()?, copied_since })
 }

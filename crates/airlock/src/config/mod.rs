@@ -10,6 +10,7 @@
 mod find;
 mod narrow;
 pub(crate) mod own;
+pub(crate) mod paths;
 pub(crate) mod project;
 pub(crate) mod reader;
 pub(crate) mod schema;

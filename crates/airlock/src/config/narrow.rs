@@ -3,6 +3,7 @@
 //! A file that nobody has trusted counts only if that is nothing: it may lower limits, close the workspace, deny hosts.
 
 use super::{
+    paths,
     project::Settings,
     reader::{Source, Value},
 };
@@ -25,6 +26,7 @@ pub(crate) fn beyond(source: Source<'_>, asked: &Settings, own: &Settings) -> Re
         "disk" => own
             .disk
             .is_none_or(|most| asked.disk.is_some_and(|disk| disk.by == most.by && disk.bytes <= most.bytes)),
+        "paths" => paths::only_add(&asked.paths),
         "rule" => value.json().as_array().is_some_and(|rules| rules.iter().all(only_denies)),
         _ => false,
     };
@@ -66,7 +68,7 @@ mod tests {
     fn lower_limits_a_closed_workspace_and_denials_narrow() {
         let text = "workspace = \"ro\"\nmemory = \"64M\"\npids = 10\nnofile = 100\ncpus = 1\ntimeout = \"5m\"\n\
                     disk = \"1G,tmpfs\"\ndeny = [\"x.example\"]\nread_only = true\ncap_drop = [\"ALL\"]\nnetwork = \"none\"\n\
-                    [[rule]]\ndeny = \"y.example\"\n";
+                    [[rule]]\ndeny = \"y.example\"\n[paths]\nhidden = [\"a\"]\nprotect_ci = true\n";
         assert_eq!(keys(text, ""), Vec::<String>::new());
     }
 
@@ -90,6 +92,8 @@ mod tests {
             ("publish = [80]\n", "publish"),
             ("cap_add = [\"SYS_PTRACE\"]\n", "cap_add"),
             ("keep = true\n", "keep"),
+            ("[paths]\nhidden = [\"a\"]\nshown = [\"b\"]\n", "paths"),
+            ("[paths]\nunprotected = [\".envrc\"]\n", "paths"),
             ("[groups]\ngithub = [\"evil.example\"]\n", "groups"),
             ("[[rule]]\ndeny = \"a.example\"\n[[rule]]\nallow = \"b.example\"\n", "rule"),
         ] {

@@ -11,7 +11,10 @@
 //! ask = "*.example.org"
 //! ```
 
-use super::reader::{Source, Value};
+use super::{
+    paths,
+    reader::{Source, Value},
+};
 use crate::{
     args::{Network, RunArgs, WorkspaceMode, values, values::EnvWord},
     failure::Failure,
@@ -19,6 +22,7 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
+    files::Paths,
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
@@ -119,6 +123,8 @@ pub(crate) struct Settings {
     pub(crate) secret: Vec<table::Word>,
     /// `[secrets.NAME]`.
     pub(crate) secrets: Vec<Table>,
+    /// `[paths]`.
+    pub(crate) paths: Paths,
 }
 
 /// Reads the text of the file; relative paths in it are meant from `folder`.
@@ -140,6 +146,10 @@ pub(super) fn parse_but(
         }
         if value.key() == "secrets" {
             settings.secrets = table::tables(&value, Whose::Project)?;
+            continue;
+        }
+        if value.key() == "paths" {
+            settings.paths = paths::read(&value)?;
             continue;
         }
         if !KEYS.contains(&value.key()) {
@@ -227,6 +237,7 @@ impl Settings {
         before(&mut args.cap_add, self.cap_add);
         before(&mut args.cap_drop, self.cap_drop);
         before(&mut args.network.publish, self.publish);
+        paths::join(&mut args.paths, self.paths);
         args.read_only |= self.read_only;
         args.nested |= self.nested;
         args.keep |= self.keep;

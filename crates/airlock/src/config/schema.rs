@@ -1,6 +1,9 @@
 //! What an editor knows of `airlock.toml`: a JSON schema, made of the flags of `run` and their help. Pure.
 
-use super::project::{KEYS, RULES, is_list};
+use super::{
+    paths,
+    project::{KEYS, RULES, is_list},
+};
 use crate::{
     args::Cli,
     secrets::table::{self},
@@ -23,6 +26,7 @@ pub(crate) fn schema() -> Value {
         properties.insert(key.to_owned(), of_table(key));
     }
     properties.insert("secrets".to_owned(), of_secrets());
+    properties.insert("paths".to_owned(), of_paths());
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "airlock.toml",
@@ -118,6 +122,24 @@ fn of_secrets() -> Value {
     })
 }
 
+fn of_paths() -> Value {
+    let globs =
+        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] });
+    let of_key = |key: &str| match key {
+        "protect_ci" => json!({ "type": "boolean" }),
+        "hide_as" => json!({ "enum": ["denied", "empty"] }),
+        _ => globs.clone(),
+    };
+    let properties: Map<String, Value> =
+        paths::KEYS.iter().map(|key| ((*key).to_owned(), of_key(key))).collect();
+    json!({
+        "description": "Which paths of the workspace are protected or hidden, besides those that always are",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,11 +148,11 @@ mod tests {
     fn every_key_is_known_to_editors() {
         let schema = schema();
         let properties = schema["properties"].as_object().unwrap();
-        for key in KEYS.iter().chain(&RULES).chain(&["secrets"]) {
+        for key in KEYS.iter().chain(&RULES).chain(&["secrets", "paths"]) {
             assert!(properties.contains_key(*key), "{key}");
         }
         assert_eq!(schema["properties"]["read_only"]["type"], "boolean");
-        assert_eq!(schema["properties"]["workspace"]["enum"][0], "rw");
+        assert_eq!(schema["properties"]["workspace"]["enum"][0], "cow");
         assert!(schema["properties"]["memory"]["description"].as_str().unwrap().contains("memory"));
         assert_eq!(schema["properties"]["rule"]["items"]["properties"]["websocket"]["type"], "boolean");
     }

@@ -1,8 +1,8 @@
 //! The child's side, from its first instruction to the guest's.
 
 use super::{
-    During, Failed,
-    launch::{FAILED, SEALED, SEAT},
+    About, During, Failed,
+    launch::{FAILED, NOT_COPIED, SEALED, SEAT},
     root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -50,7 +50,10 @@ pub(super) struct Ends {
 pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
     let talk = ends.talk.try_clone();
     let Err(failed) = build_and_become(plan, sealing, ends);
-    let mut text = vec![FAILED];
+    let mut text = vec![match failed.about {
+        About::Wall => FAILED,
+        About::Workspace => NOT_COPIED,
+    }];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));
     clone::exit_now(125)
@@ -72,7 +75,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     mount::make_private().during("make the mounts private")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
-    root::build(plan, opened, trees)?;
+    let layer = root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
@@ -83,8 +86,9 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     drop(ending);
     await_seat(talk)?;
     seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
-    fd::send_all(talk.as_fd(), &[SEALED], &[terminals.as_fd()]).during("speak to the keeper")?;
-    drop(terminals);
+    let handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
+    fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
+    drop((layer, terminals));
     seal::execute(guest, ends.link)
 }
 

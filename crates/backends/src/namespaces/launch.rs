@@ -1,6 +1,6 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{During, Failed, child, outer, outer::Outer, porter, root};
+use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
@@ -33,7 +33,9 @@ pub(super) const FAILED: u8 = b'!';
 pub(super) const SEAT: u8 = b'n';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
-/// What the child says when it is sealed, with its devpts attached.
+/// What the child says when the workspace cannot be copied on write: this byte, then the text.
+pub(super) const NOT_COPIED: u8 = b'w';
+/// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
@@ -60,8 +62,9 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((terminals, seat, porter)) => {
-                Ok(Launched { init, link, terminals: Some(terminals), seat: Some(seat), porter })
+            Ok((Handed { terminals, workspace }, seat, porter)) => {
+                let (terminals, seat) = (Some(terminals), Some(seat));
+                Ok(Launched { init, link, terminals, seat, workspace, porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -84,13 +87,28 @@ fn unsealed(caller: &Caller, why: &str) -> Refusal {
     }
 }
 
+/// Why a workspace could not be copied on write.
+fn not_copied(why: &str) -> Refusal {
+    let fix =
+        "--workspace rw (writes go to the host), ro or none; or keep sandboxes elsewhere (AIRLOCK_HOME)";
+    refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
+}
+
+/// What the child hands over when it is sealed.
+struct Handed {
+    /// Its devpts.
+    terminals: OwnedFd,
+    /// What holds the changes of a workspace that is copied.
+    workspace: Option<OwnedFd>,
+}
+
 /// Gives the child what only the keeper can give, and waits until it is sealed.
 fn finish(
     plan: &Plan,
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(OwnedFd, Seat, Option<Porter>), Refusal> {
+) -> Result<(Handed, Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
@@ -105,9 +123,12 @@ fn finish(
     fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let terminals = listen(talk).map_err(unsealed)?;
+    let handed = listen(talk).map_err(|(about, why)| match about {
+        About::Wall => unsealed(why),
+        About::Workspace => not_copied(&why),
+    })?;
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((terminals, seat, porter))
+    Ok((handed, seat, porter))
 }
 
 /// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
@@ -185,23 +206,23 @@ pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
 }
 
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd) -> Result<OwnedFd, String> {
+fn listen(talk: &OwnedFd) -> Result<Handed, (About, String)> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
     loop {
-        let count = heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors))?;
+        let count = heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut descriptors))
+            .map_err(|why| (About::Wall, why))?;
         if count == 0 {
             break;
         }
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
-    let failed = said.iter().position(|byte| *byte == FAILED);
-    if let Some(at) = failed {
-        return Err(String::from_utf8_lossy(said.get(at + 1..).unwrap_or_default()).into_owned());
-    }
+    let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match (said.as_slice(), descriptors.pop()) {
-        ([SEALED], Some(terminals)) => Ok(terminals),
-        _ => Err(KILLED.to_owned()),
+        ([SEALED], Some(terminals)) => Ok(Handed { terminals, workspace: descriptors.pop() }),
+        ([NOT_COPIED, text @ ..], _) => Err((About::Workspace, why(text))),
+        ([FAILED, text @ ..] | [SEALED, FAILED, text @ ..], _) => Err((About::Wall, why(text))),
+        _ => Err((About::Wall, KILLED.to_owned())),
     }
 }

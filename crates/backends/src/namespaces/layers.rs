@@ -6,7 +6,10 @@
 //! below, it is the upper directory of an overlay.
 
 use super::{During, Failed, root::fd_path};
-use airlock_engine::snapshots::Layer;
+use airlock_engine::{
+    snapshots::Layer,
+    store::{UPPER, WORKSPACE},
+};
 use airlock_linux::mount::{self, Access, Depth, Overlay};
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags},
@@ -39,17 +42,14 @@ impl Chain {
 
     /// What the layers have of one part, topmost first.
     pub(super) fn part(&self, name: &Path) -> Result<Vec<OwnedFd>, Failed> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let mut parts = Vec::new();
-        for layer in &self.0 {
-            match rustix::fs::openat2(layer, name, flags, Mode::empty(), within) {
-                Ok(part) => parts.push(part),
-                Err(Errno::NOENT) => {}
-                Err(err) => return Err(err).during(&format!("open {} of a layer", name.display())),
-            }
-        }
-        Ok(parts)
+        self.0.iter().filter_map(|layer| part_in(layer, name).transpose()).collect()
+    }
+
+    /// What they have of the workspace, where it counts.
+    pub(super) fn workspace(&self, layers: &[Layer]) -> Result<Vec<OwnedFd>, Failed> {
+        let name = Path::new(WORKSPACE).join(UPPER);
+        let counting = self.0.iter().zip(layers).filter(|(_, layer)| layer.counts_for_workspace);
+        counting.filter_map(|(opened, _)| part_in(opened, &name).transpose()).collect()
     }
 
     /// A part that has nothing of the host below it, detached, `nosuid,nodev`. `mode` is that of a new one.
@@ -68,6 +68,17 @@ impl Chain {
         let below: Vec<PathBuf> = below.iter().map(fd_path).collect();
         let lower: Vec<&Path> = below.iter().map(PathBuf::as_path).collect();
         mount::overlay(&Overlay { lower: &lower, upper: Some((&own, &work)) }).during(&step)
+    }
+}
+
+/// A part of one layer, if it has it.
+fn part_in(layer: &OwnedFd, name: &Path) -> Result<Option<OwnedFd>, Failed> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(layer, name, flags, Mode::empty(), within) {
+        Ok(part) => Ok(Some(part)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(err) => Err(err).during(&format!("open {} of a layer", name.display())),
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod child;
 mod etc;
+mod guard;
 mod home;
 mod launch;
 mod layers;
@@ -18,6 +19,7 @@ mod root;
 mod seal;
 mod system;
 mod trust;
+mod workspace;
 
 pub use launch::Namespaces;
 
@@ -30,6 +32,22 @@ pub(crate) struct Failed {
     step: String,
     #[source]
     source: io::Error,
+    about: About,
+}
+
+/// What a step was about: it decides what a person is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// The wall and what is behind it.
+    Wall,
+    /// A workspace that cannot be copied on write.
+    Workspace,
+}
+
+impl Failed {
+    fn of_the_workspace(self) -> Failed {
+        Failed { about: About::Workspace, ..self }
+    }
 }
 
 /// Names the step an error happened in.
@@ -40,6 +58,10 @@ pub(crate) trait During<T> {
 
 impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
     fn during(self, step: &str) -> Result<T, Failed> {
-        self.map_err(|source| Failed { step: format!("could not {step}"), source: source.into() })
+        self.map_err(|source| Failed {
+            step: format!("could not {step}"),
+            source: source.into(),
+            about: About::Wall,
+        })
     }
 }

@@ -1,14 +1,17 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, etc, home, layers, layers::Chain, own, system, trust};
+use super::{During, Failed, etc, guard, home, layers, layers::Chain, own, system, trust, workspace};
 use airlock_engine::{
     Plan,
-    plan::{Bind, places::Kind},
+    plan::{
+        Bind,
+        places::{Kind, Writes},
+    },
 };
 use airlock_images::host::{Hide, Mask, Tree};
 use airlock_linux::mount::{self, Access, Depth, Overlay};
-use airlock_protocol::spec::DiskBy;
+use airlock_protocol::{files::HideAs, spec::DiskBy};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::{
     collections::VecDeque,
@@ -60,7 +63,12 @@ impl Opened {
 }
 
 /// Builds the root and enters it.
-pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -> Result<(), Failed> {
+/// Gives the layer of a workspace that is copied on write.
+pub(super) fn build(
+    plan: &Plan,
+    opened: Opened,
+    mut trees: VecDeque<OwnedFd>,
+) -> Result<Option<OwnedFd>, Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
         Disk::Directory(disk) => match plan.bounds.disk {
@@ -89,7 +97,7 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
         Some(certificate) => Some(builder.stores(root.as_fd(), certificate)?),
         None => None,
     };
-    builder.shown(opened.binds)?;
+    let layer = builder.shown(opened.binds)?;
     builder.memory()?;
     if let Some(stores) = stores {
         stores.cover(variable(plan, "JAVA_HOME"))?;
@@ -97,7 +105,8 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
-    mount::pivot_into(builder.root.as_fd()).during("enter the new root")
+    mount::pivot_into(builder.root.as_fd()).during("enter the new root")?;
+    Ok(layer)
 }
 
 /// Makes what [`build`] would make on the disk of a sandbox like this, for one that comes later.
@@ -320,19 +329,29 @@ impl Builder<'_> {
             .during("write into the overlay of /usr")
     }
 
-    /// The workspace and other paths of the host.
-    fn shown(&mut self, opened: Vec<OwnedFd>) -> Result<(), Failed> {
+    /// The workspace and other paths of the host. Gives the layer of a workspace that is copied on write.
+    fn shown(&mut self, opened: Vec<OwnedFd>) -> Result<Option<OwnedFd>, Failed> {
         let mut opened = opened.into_iter();
+        let mut layer = None;
         for bind in &self.plan.binds {
             let step = format!("show {} at {}", bind.host.display(), bind.target.display());
-            let tree = match self.trees.pop_front() {
-                Some(tree) => tree,
-                None => {
-                    let source = opened.next().ok_or(io::ErrorKind::NotFound).during(&step)?;
-                    mount::clone_tree(source.as_fd(), Path::new(""), Depth::Recursive).during(&step)?
+            let source = match self.trees.pop_front() {
+                Some(tree) => Source::Tree(tree),
+                None => Source::Place(opened.next().ok_or(io::ErrorKind::NotFound).during(&step)?),
+            };
+            let tree = match bind.writes {
+                Writes::Host => self.bound(bind, source).during(&step)?,
+                Writes::Copy => {
+                    let project = match source {
+                        Source::Tree(tree) => self.staging.attach("project", &tree)?,
+                        Source::Place(place) => place,
+                    };
+                    let below = self.chain.workspace(&self.plan.layers)?;
+                    let copied = workspace::copied(self.plan, bind, self.disk.as_fd(), (&below, &project))?;
+                    layer = Some(copied.layer);
+                    copied.mount
                 }
             };
-            mount::restrict(tree.as_fd(), bind.access, Depth::Recursive).during(&step)?;
             let target = match bind.kind {
                 Kind::Directory => mount::make_dir(self.root.as_fd(), &bind.target),
                 Kind::File => mount::make_file(self.root.as_fd(), &bind.target),
@@ -340,13 +359,41 @@ impl Builder<'_> {
             let target =
                 target.during(&format!("{step}: no such place in this image, and it cannot be made"))?;
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
-            for socket in &bind.sockets {
+            guard::pin_and_protect(self.root.as_fd(), bind)?;
+            for socket in &bind.found.covered {
                 let hidden = bind.target.join(socket);
                 let Some(place) = system::open_if_there(self.root.as_fd(), &hidden)? else { continue };
                 self.covers.cover(&place).during(&format!("hide {}", hidden.display()))?;
             }
+            self.hide(bind)?;
         }
-        Ok(())
+        Ok(layer)
+    }
+
+    /// Covers what holds secrets.
+    fn hide(&mut self, bind: &Bind) -> Result<(), Failed> {
+        if bind.found.hidden.is_empty() {
+            return Ok(());
+        }
+        let cover = match self.plan.hide_as {
+            HideAs::Denied => guard::denied().during("make what covers secrets")?,
+            HideAs::Empty => {
+                let memory = guard::memory().during("make what covers secrets")?;
+                let memory = self.staging.attach("hidden", &memory)?;
+                guard::empty(&memory).during("make what covers secrets")?
+            }
+        };
+        guard::hide(self.root.as_fd(), bind, cover, &mut self.covers)
+    }
+
+    /// A path of the host as it is.
+    fn bound(&self, bind: &Bind, source: Source) -> io::Result<OwnedFd> {
+        let tree = match source {
+            Source::Tree(tree) => tree,
+            Source::Place(place) => mount::clone_tree(place.as_fd(), Path::new(""), Depth::Recursive)?,
+        };
+        mount::restrict(tree.as_fd(), bind.access, Depth::Recursive)?;
+        Ok(tree)
     }
 
     /// Directories in memory.
@@ -364,6 +411,14 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// What a bind is made of.
+enum Source {
+    /// A mount with shifted ids, attached nowhere.
+    Tree(OwnedFd),
+    /// A place in this mount namespace.
+    Place(OwnedFd),
 }
 
 /// A directory in memory over the host's `/tmp`, seen only here, that trees are attached to while they are needed.

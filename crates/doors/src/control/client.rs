@@ -39,6 +39,8 @@ pub struct Client {
     socket: OwnedFd,
     decoder: Decoder,
     outgoing: Vec<u8>,
+    /// Descriptors that came, for whoever asked for one.
+    descriptors: Vec<OwnedFd>,
 }
 
 /// What came from a keeper.
@@ -99,7 +101,7 @@ impl Client {
     /// A connection that exists already: our end of the pair a keeper was started with.
     pub fn from_fd(socket: OwnedFd) -> io::Result<Client> {
         fd::set_nonblocking(socket.as_fd())?;
-        Ok(Client { socket, decoder: Decoder::default(), outgoing: Vec::new() })
+        Ok(Client { socket, decoder: Decoder::default(), outgoing: Vec::new(), descriptors: Vec::new() })
     }
 
     /// The first message on the connection a keeper was started with.
@@ -131,6 +133,13 @@ impl Client {
                 return Ok(reply);
             }
         }
+    }
+
+    /// Sends a request that is answered with a descriptor, and waits for both.
+    pub fn ask_for_descriptor(&mut self, request: &Request) -> Result<(Reply, Option<OwnedFd>), Error> {
+        self.descriptors.clear();
+        let reply = self.ask(request)?;
+        Ok((reply, self.descriptors.pop()))
     }
 
     /// Puts a request into the queue; [`Client::flush`] sends it.
@@ -168,10 +177,14 @@ impl Client {
     /// Reads what has arrived. [`Error::Closed`] once the keeper is gone and everything it sent was taken.
     pub fn read_ready(&mut self) -> Result<(), Error> {
         let mut buffer = vec![0u8; PIECE];
-        let mut unexpected = Vec::new();
-        match fd::receive_with_fds(self.socket.as_fd(), &mut buffer, &mut unexpected) {
+        let mut came = Vec::new();
+        match fd::receive_with_fds(self.socket.as_fd(), &mut buffer, &mut came) {
             Ok(0) => Err(Error::Closed),
             Ok(count) => {
+                // Only the newest is ever wanted; others close here.
+                if let Some(newest) = came.pop() {
+                    self.descriptors = vec![newest];
+                }
                 self.decoder.feed(buffer.get(..count).unwrap_or_default());
                 Ok(())
             }
@@ -285,6 +298,17 @@ mod tests {
         assert_eq!((count, fds.len()), (Frame::message(&Request::Wait, 1).unwrap().encode().len(), 1));
         drop(fds);
         assert_eq!(read.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_descriptor_comes_with_its_answer_and_no_older_one() {
+        let (mut client, keeper) = connected();
+        let (read, write) = io::pipe().unwrap();
+        for descriptors in [&[read.as_fd()][..], &[write.as_fd()], &[]] {
+            fd::send_all(keeper.as_fd(), &frame(&Reply::Layer), descriptors).unwrap();
+            let (reply, descriptor) = client.ask_for_descriptor(&Request::Layer).unwrap();
+            assert_eq!((reply, descriptor.is_some()), (Reply::Layer, !descriptors.is_empty()));
+        }
     }
 
     #[test]

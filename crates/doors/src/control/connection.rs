@@ -33,6 +33,9 @@ const MOST_DESCRIPTORS: usize = 16;
 /// How long a client may take to read its last replies.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// Frames on their way to a client, each with the descriptor that travels along.
+type Replies = mpsc::Sender<(Vec<u8>, Option<OwnedFd>)>;
+
 /// Serves the command that started the sandbox.
 pub(super) async fn owner(keeper: Rc<Keeper>, first: First) {
     let owner = first.owner;
@@ -66,7 +69,7 @@ struct Own {
 struct Connection {
     keeper: Rc<Keeper>,
     incoming: Incoming,
-    replies: mpsc::Sender<Vec<u8>>,
+    replies: Replies,
     own: Rc<RefCell<Own>>,
     follows: bool,
     finished: Rc<Notify>,
@@ -175,6 +178,13 @@ impl Connection {
             Request::SetSecrets(values) => done(self.keeper.set_secrets(&values)),
             Request::Approvals => Some(Reply::Approvals { pending: self.keeper.gate().pending() }),
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
+            Request::Layer => match self.keeper.workspace_layer() {
+                Ok(layer) => {
+                    hand(&self.replies, &Reply::Layer, layer).await;
+                    None
+                }
+                Err(refusal) => Some(Reply::Refused(refusal)),
+            },
             Request::Watch => {
                 let (events, replies) = (self.keeper.gate().events(), self.replies.clone());
                 self.watchers.spawn_local(tell_events(events, replies));
@@ -217,7 +227,7 @@ impl Connection {
 }
 
 /// Tells the client of its program until it has ended, output first.
-async fn follow_program(mut program: Program, replies: &mpsc::Sender<Vec<u8>>) {
+async fn follow_program(mut program: Program, replies: &Replies) {
     let mut shown = program.terminal.as_ref().map(|terminal| terminal.watch());
     let end = loop {
         tokio::select! {
@@ -249,12 +259,7 @@ async fn follow_program(mut program: Program, replies: &mpsc::Sender<Vec<u8>>) {
 }
 
 /// Tells the first client of the main program, through all its restarts.
-async fn follow_main(
-    keeper: &Keeper,
-    mut news: mpsc::Receiver<News>,
-    replies: &mpsc::Sender<Vec<u8>>,
-    own: &RefCell<Own>,
-) {
+async fn follow_main(keeper: &Keeper, mut news: mpsc::Receiver<News>, replies: &Replies, own: &RefCell<Own>) {
     let mut shown = None;
     let exit = loop {
         tokio::select! {
@@ -283,10 +288,7 @@ async fn follow_main(
 }
 
 /// Passes on what happens. A client that reads too slowly misses some of it; the gate never waits.
-async fn tell_events(
-    mut events: broadcast::Receiver<airlock_protocol::event::Event>,
-    replies: mpsc::Sender<Vec<u8>>,
-) {
+async fn tell_events(mut events: broadcast::Receiver<airlock_protocol::event::Event>, replies: Replies) {
     loop {
         match events.recv().await {
             Ok(event) => say(&replies, &Reply::Event(event)).await,
@@ -302,33 +304,45 @@ async fn next_shown(shown: &mut Shown) -> Option<Vec<u8>> {
     shown.as_mut()?.recv().await
 }
 
-async fn show_rest(shown: &mut Shown, replies: &mpsc::Sender<Vec<u8>>) {
+async fn show_rest(shown: &mut Shown, replies: &Replies) {
     while let Some(Ok(bytes)) = shown.as_mut().map(mpsc::Receiver::try_recv) {
         show(replies, &bytes).await;
     }
 }
 
-async fn show(replies: &mpsc::Sender<Vec<u8>>, bytes: &[u8]) {
-    let _ = replies.send(Frame::data(TERMINAL, bytes).encode()).await;
+async fn show(replies: &Replies, bytes: &[u8]) {
+    let _ = replies.send((Frame::data(TERMINAL, bytes).encode(), None)).await;
 }
 
-async fn say(replies: &mpsc::Sender<Vec<u8>>, reply: &Reply) {
+async fn say(replies: &Replies, reply: &Reply) {
     if let Ok(frame) = Frame::message(reply, 0) {
-        let _ = replies.send(frame.encode()).await;
+        let _ = replies.send((frame.encode(), None)).await;
     }
 }
 
-async fn write(socket: Rc<AsyncFd<OwnedFd>>, mut queue: mpsc::Receiver<Vec<u8>>) {
-    while let Some(bytes) = queue.recv().await {
+/// As [`say`], with a descriptor.
+async fn hand(replies: &Replies, reply: &Reply, descriptor: OwnedFd) {
+    if let Ok(frame) = Frame::message(reply, 1) {
+        let _ = replies.send((frame.encode(), Some(descriptor))).await;
+    }
+}
+
+async fn write(socket: Rc<AsyncFd<OwnedFd>>, mut queue: mpsc::Receiver<(Vec<u8>, Option<OwnedFd>)>) {
+    while let Some((bytes, mut descriptor)) = queue.recv().await {
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let sent = socket
-                .async_io(Interest::WRITABLE, |socket| fd::send_with_fds(socket.as_fd(), rest, &[]))
+                .async_io(Interest::WRITABLE, |socket| {
+                    let handed: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+                    fd::send_with_fds(socket.as_fd(), rest, &handed)
+                })
                 .await;
             match sent {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(_) => return,
             }
+            // It went with the first bytes.
+            descriptor = None;
         }
     }
 }

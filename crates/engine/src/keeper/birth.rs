@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, life, link, log::Log, program, spare, wall, watch, watched};
+use super::{Keeper, Tasks, guard, life, link, log::Log, program, spare, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -17,7 +17,7 @@ use airlock_net::publish::Published;
 use airlock_protocol::{
     control::Refusal,
     secret::Values,
-    spec::{DiskBy, Spec},
+    spec::{DiskBy, Spec, Workspace},
     state::{By, Enforced, IdExtent, Limit, State, Status},
 };
 use std::{
@@ -95,6 +95,13 @@ pub fn build(
     let confined = confine(&plan)?;
     let mut state = note(sandbox, &spec, &plan, &confined)?;
     state.published = wall.published.iter().map(Published::wish).collect();
+    guard::stand_in(sandbox, &mut plan, &mut state, |state| {
+        sandbox.write_state(state).map_err(io::Error::other)
+    })
+    .map_err(|err| {
+        let fix = Some("--workspace cow, or make the workspace writable for yourself");
+        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
+    })?;
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -206,6 +213,9 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
     state.exit = None;
     state.restarts = 0;
     state.note = None;
+    if matches!(spec.workspace, Workspace::Cow { .. }) && state.copied_since.is_none() {
+        state.copied_since = Some(stamp_now());
+    }
     state.id_map = extents(&plan.ids.users);
     state.group_map = extents(&plan.ids.groups);
     state.cgroups = confined.paths(sandbox)?.iter().map(|path| path.display().to_string()).collect();
@@ -215,6 +225,12 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
         plan::refusal(125, "the state of this sandbox cannot be written", Some(&plan::chain(&err)), None)
     })?;
     Ok(state)
+}
+
+/// The time now as file systems stamp it: a change that comes later has this stamp or a later one.
+fn stamp_now() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 /// The guest lies in the state directory as a file nobody writes to. It is compared with the one in this binary when
@@ -387,14 +403,24 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
 }
 
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
-pub async fn finish(keeper: &Rc<Keeper>, outcome: &Result<airlock_protocol::state::Exit, Refusal>) {
+pub async fn finish(
+    keeper: &Rc<Keeper>,
+    outcome: &Result<airlock_protocol::state::Exit, Refusal>,
+    news: &mpsc::Sender<life::News>,
+) {
     let _ = keeper.clear().await;
+    if let Some(appeared) = keeper.appeared() {
+        let _ = news.send(life::News::Told(appeared)).await;
+    }
     // Whoever hears of the end finds its ports free: what was told to stop drops its listener in its turn.
     keeper.published.take().iter().for_each(AbortHandle::abort);
     tokio::task::yield_now().await;
     keeper.wall.get().into_iter().for_each(|wall| wall.close());
     if let Err(err) = keeper.gate.close() {
         super::note(&plan::chain(&err));
+    }
+    if let Err(err) = guard::stand_down(&keeper.sandbox, &mut keeper.state.borrow_mut()) {
+        super::note(&format!("what stood for protected paths is left behind: {err}"));
     }
     if let Ok(exit) = outcome
         && keeper.stays()

@@ -3,6 +3,7 @@
 //! [`birth`] builds the sandbox while the process has one thread. Then everything runs on one single-threaded
 //! runtime: [`life`] starts the program, waits, restarts, ends; doors ask for further programs through [`Keeper`].
 //!
+//! - [`guard`]: protected paths of a workspace that is written directly
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
 //! - [`spare`]: a disk made in advance for the next sandbox
@@ -13,6 +14,7 @@
 //! - [`watch`]: the disk, and freezing
 
 pub mod birth;
+pub(crate) mod guard;
 pub mod life;
 mod link;
 pub mod log;
@@ -36,13 +38,13 @@ use airlock_net::wall::Wall;
 use airlock_protocol::{
     control::{Exec, Refusal},
     guest::ToGuest,
-    spec::Spec,
+    spec::{DiskBy, Spec},
     state::{Exit, State, Status},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -221,9 +223,28 @@ impl Keeper {
         }
     }
 
-    /// Whether it stays when its program has ended.
+    /// Whether it stays when its program has ended: it was asked to, or its workspace's copy differs from the host.
     pub fn stays(&self) -> bool {
-        self.spec.keep
+        self.spec.keep || self.has_changes()
+    }
+
+    /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
+    fn has_changes(&self) -> bool {
+        let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
+        match &self.launched.workspace {
+            Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
+            None => false,
+        }
+    }
+
+    /// The directory that holds what differs in a workspace that is copied on write.
+    pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
+        let what = "this sandbox has no copy of a workspace";
+        let fix = Some("airlock run --workspace cow");
+        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        layer
+            .try_clone()
+            .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
     }
 
     /// Changes the state and writes it down.

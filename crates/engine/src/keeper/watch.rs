@@ -1,6 +1,7 @@
 //! Freezing, out-of-memory, and the watch over the disk.
 
 use super::{Keeper, plan};
+use crate::store::{UPPER, WORKSPACE};
 use airlock_linux::disk;
 use airlock_protocol::{
     control::Refusal,
@@ -130,8 +131,10 @@ async fn check_watched(keeper: &Keeper, limit: Disk) {
 fn measure(directory: &Path) -> io::Result<disk::Usage> {
     let mut sum = disk::Usage::default();
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"work")) {
+        let mut path = entry?.path();
+        if path.ends_with(WORKSPACE) {
+            path.push(UPPER);
+        } else if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"work")) {
             continue;
         }
         let part = disk::usage(&path)?;

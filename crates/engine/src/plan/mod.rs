@@ -3,10 +3,15 @@
 //! - [`ids`]: which ids a sandbox has on this host
 //! - [`places`]: host paths that may be shown inside, and where
 //! - [`bounds`]: limits, asked for and by default
+//! - [`search`]: what of a workspace is covered, hidden and protected
+//! - [`placeholder`]: what stands for protected paths that are not there
 
 pub mod bounds;
 pub mod ids;
+pub mod placeholder;
 pub mod places;
+pub mod search;
+mod secret;
 
 use crate::{
     snapshots::layers::{self, Layer},
@@ -25,6 +30,7 @@ use airlock_linux::{
 };
 use airlock_protocol::{
     control::Refusal,
+    files::HideAs,
     guest::User,
     spec::{HomeFile, Publish, Spec, Tmpfs},
 };
@@ -61,6 +67,8 @@ pub struct Plan {
     pub image: HostImage,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
+    /// How hidden files of the workspace look inside.
+    pub hide_as: HideAs,
     /// Directories in memory.
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the host that lead inside.
@@ -144,7 +152,7 @@ pub fn check(
     layers::check_ids(&layers, &ids)?;
     let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
-    let writable = binds.iter().any(|bind| bind.access == Access::ReadWrite);
+    let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
         layers,
@@ -159,6 +167,7 @@ pub fn check(
         caller,
         image,
         binds,
+        hide_as: spec.paths.hide_as,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,
@@ -177,7 +186,7 @@ fn capabilities(spec: &Spec, caller: &Caller, binds: &[places::Bind]) -> Result<
     let what = "these capabilities cannot be given";
     let set = CapSet::adjust(&spec.cap_add, &spec.cap_drop)
         .map_err(|err| refusal(125, what, Some(&chain(&err)), Some(err.fix())))?;
-    let counts_outside = |bind: &&places::Bind| bind.access == Access::ReadWrite && bind.owner.0 == 0;
+    let counts_outside = |bind: &&places::Bind| bind.reaches_host() && bind.owner.0 == 0;
     let Some(bind) = binds.iter().find(counts_outside).filter(|_| caller.is_root()) else { return Ok(set) };
     let is_asked = |name: &String| CapSet::parse(name).is_ok_and(|cap| cap == Cap::SETFCAP);
     if spec.cap_add.iter().any(is_asked) {

@@ -1,22 +1,24 @@
 //! Host paths that may be shown inside, and where.
 
-use super::{Caller, refusal};
+use super::{
+    Caller, placeholder, refusal,
+    search::{self, Found, Wish},
+};
+use airlock_files::paths::Lists;
 use airlock_linux::mount::Access;
 use airlock_protocol::{
     control::Refusal,
+    files::Paths,
     spec::{Mount, Spec, Tmpfs, Workspace},
+    state::Placeholder,
 };
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use std::{
-    ffi::{OsStr, OsString},
     fs,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    os::fd::{AsRawFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
 
@@ -31,12 +33,25 @@ pub struct Bind {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: Access,
+    /// Where what is written goes.
+    pub writes: Writes,
     /// Whether it is a directory or a file.
     pub kind: Kind,
     /// Its owner on the host, who appears as the user inside.
     pub owner: (u32, u32),
-    /// Sockets of the host below it, and directories that could not be searched for them; relative, to be covered.
-    pub sockets: Vec<PathBuf>,
+    /// What below it is covered, hidden and not to be written.
+    pub found: Found,
+    /// What is to stand for protected paths that are not there.
+    pub placeholders: Vec<Placeholder>,
+}
+
+/// Where what is written to a bind goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// To the host.
+    Host,
+    /// To a copy on the sandbox's disk.
+    Copy,
 }
 
 /// What a bind shows.
@@ -48,26 +63,29 @@ pub enum Kind {
     File,
 }
 
+impl Bind {
+    /// Whether the program inside can change files of the host through it.
+    pub fn reaches_host(&self) -> bool {
+        self.access == Access::ReadWrite && self.writes == Writes::Host
+    }
+}
+
 /// Opens and checks everything of the host that the spec wants inside.
 pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Refusal> {
-    let workspace = match &spec.workspace {
-        Workspace::None => None,
-        Workspace::Cow { .. } => {
-            let fix = "--workspace rw (writes go to the host), ro or none";
-            return Err(refusal(125, "a copy-on-write workspace cannot be made", None, Some(fix)));
-        }
-        Workspace::Rw { path } => Some((path, Access::ReadWrite)),
-        Workspace::Ro { path } => Some((path, Access::ReadOnly)),
-    };
     let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
     let mut binds = Vec::new();
-    if let Some((path, access)) = workspace {
-        let mount =
-            Mount { source: path.clone(), target: path.clone(), read_only: access == Access::ReadOnly };
-        binds.push(bind(&mount, &refused, "workspace")?);
+    if let Some(path) = spec.workspace.path() {
+        let read_only = matches!(spec.workspace, Workspace::Ro { .. });
+        let writes = match spec.workspace {
+            Workspace::Cow { .. } => Writes::Copy,
+            _ => Writes::Host,
+        };
+        let mount = Mount { source: path.clone(), target: path.clone(), read_only };
+        let lists = lists(&spec.paths)?;
+        binds.push(bind(&mount, writes, Some(&lists), &refused)?);
     }
     for mount in &spec.mounts {
-        binds.push(bind(mount, &refused, "mount source")?);
+        binds.push(bind(mount, Writes::Host, None, &refused)?);
     }
     Ok(binds)
 }
@@ -84,19 +102,15 @@ const SYSTEM: [&str; 12] =
 const SHARED: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
 /// Places inside that are always the sandbox's own.
 const OWN: [&str; 4] = ["/", "/dev", "/proc", "/sys"];
-/// Most entries of a workspace looked at for sockets.
-const MOST_ENTRIES: usize = 2_000_000;
-/// Most entries of a workspace that are covered.
-const MOST_COVERED: usize = 4_096;
-/// Directories with longer paths below a workspace are covered whole: the kernel takes no path beyond 4096 bytes.
-const LONGEST_SEARCHED: usize = 3_000;
 
 struct Refused {
     homes: Vec<PathBuf>,
     airlock: PathBuf,
 }
 
-fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
+/// `lists` are those of the workspace; other paths of the host have none.
+fn bind(mount: &Mount, writes: Writes, lists: Option<&Lists>, refused: &Refused) -> Result<Bind, Refusal> {
+    let what = if lists.is_some() { "workspace" } else { "mount source" };
     let source = open_source(&mount.source, what)?;
     let host = real_path(&source, &mount.source)?;
     if let Some(why) = refused.why(&host) {
@@ -119,18 +133,42 @@ fn bind(mount: &Mount, refused: &Refused, what: &str) -> Result<Bind, Refusal> {
         }
     };
     let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let sockets = match kind {
-        Kind::Directory => sockets_below(&source, &host)?,
-        Kind::File => Vec::new(),
+    let found = match kind {
+        Kind::Directory => {
+            // Sockets cannot be connected to through an overlay.
+            let is_direct = writes == Writes::Host;
+            let protected = lists.filter(|_| is_direct && access == Access::ReadWrite);
+            search::search(&source, &host, Wish { sockets: is_direct, hidden: lists, protected })?
+        }
+        Kind::File => Found::default(),
+    };
+    let placeholders = match lists.filter(|_| writes == Writes::Host && access == Access::ReadWrite) {
+        Some(lists) => placeholder::wanted(&source, &found, lists),
+        None => Vec::new(),
     };
     Ok(Bind {
         source,
         host,
         target: mount.target.clone(),
         access,
+        writes,
         kind,
         owner: (stat.st_uid, stat.st_gid),
-        sockets,
+        found,
+        placeholders,
+    })
+}
+
+/// Which paths of the workspace are protected or hidden.
+pub fn lists(paths: &Paths) -> Result<Lists, Refusal> {
+    Lists::new(paths).map_err(|err| {
+        let fix = "write globs from the workspace, such as \"deploy/**\" or \"*.secret\"";
+        refusal(
+            2,
+            "the lists of protected and hidden paths cannot be read",
+            Some(&super::chain(&err)),
+            Some(fix),
+        )
     })
 }
 
@@ -209,70 +247,6 @@ fn check_target(target: &Path) -> Result<(), Refusal> {
     }
 }
 
-/// What must be covered in a directory that is shown as it is: sockets of the host, which a program inside could connect
-/// to, and directories that cannot be searched for them. An earlier program may have closed one on purpose.
-fn sockets_below(directory: &OwnedFd, host: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    let too_much = |why: String| {
-        let what = format!("{} cannot be searched for sockets", host.display());
-        refusal(125, &what, Some(&why), Some("use --workspace none and mount what the program needs"))
-    };
-    let mut found = Vec::new();
-    let mut open = vec![PathBuf::from(".")];
-    let mut seen = 0;
-    while let Some(here) = open.pop() {
-        let entries = match list(directory, &here) {
-            Ok(entries) => entries,
-            // It is gone, or something else by now.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-            Err(err) if here == Path::new(".") => {
-                return Err(too_much(std::io::Error::from(err).to_string()));
-            }
-            Err(_) => {
-                found.push(here);
-                continue;
-            }
-        };
-        seen += entries.len();
-        for (name, kind) in entries {
-            let path = if here == Path::new(".") { PathBuf::from(name) } else { here.join(name) };
-            match kind {
-                FileType::Directory if path.as_os_str().len() <= LONGEST_SEARCHED => open.push(path),
-                FileType::Directory | FileType::Socket | FileType::Unknown => found.push(path),
-                _ => {}
-            }
-        }
-        if seen > MOST_ENTRIES {
-            return Err(too_much(format!("it holds more than {MOST_ENTRIES} entries")));
-        }
-        if found.len() > MOST_COVERED {
-            return Err(too_much(format!("it holds more than {MOST_COVERED} sockets or closed directories")));
-        }
-    }
-    Ok(found)
-}
-
-/// The entries of a directory and what they are; no part of its path may be a symbolic link.
-fn list(directory: &OwnedFd, path: &Path) -> rustix::io::Result<Vec<(OsString, FileType)>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let opened = rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve)?;
-    let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&opened)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
-            told => told,
-        };
-        entries.push((OsStr::from_bytes(name.to_bytes()).to_owned(), kind));
-    }
-    Ok(entries)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,31 +279,5 @@ mod tests {
             assert!(check_target(Path::new(bad)).is_err(), "{bad}");
         }
         assert!(check_target(Path::new("/data")).is_ok());
-    }
-
-    #[test]
-    fn sockets_are_found_at_any_depth() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("a/b/s")).unwrap();
-        let opened = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-        assert_eq!(sockets_below(&opened, dir.path()).unwrap(), [PathBuf::from("a/b/s")]);
-    }
-
-    #[test]
-    fn what_lies_too_deep_to_be_searched_is_covered_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let opened = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-        let name = "d".repeat(250);
-        let mut here = opened.try_clone().unwrap();
-        for _ in 0..20 {
-            rustix::fs::mkdirat(&here, &name, Mode::RWXU).unwrap();
-            here = rustix::fs::openat(&here, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
-        }
-
-        let found = sockets_below(&opened, dir.path()).unwrap();
-
-        assert_eq!(found.len(), 1);
-        assert!(found.iter().all(|path| (3_000..3_300).contains(&path.as_os_str().len())));
     }
 }

@@ -22,8 +22,8 @@ pub struct Origin {
     pub spec: Spec,
     /// Its layers.
     pub chain: Chain,
-    /// When the first of them saw its workspace.
-    pub began_at: Option<String>,
+    /// Since when its workspace was copied on write.
+    pub copied_since: Option<i64>,
 }
 
 /// How often another name is tried.
@@ -67,6 +67,7 @@ fn make(guard: &Guard, origin: &Origin, name: Name) -> Result<Sandbox, Error> {
         sandbox.write_chain(&origin.chain)?;
         let mut state = sandbox.first_state(&spec);
         state.status = Status::Stopped;
+        state.copied_since = origin.copied_since;
         sandbox.write_state(&state)
     };
     match filled() {

@@ -26,10 +26,9 @@ pub struct Snapshot {
     pub created_at: String,
     /// The sandbox it is of, which may be gone.
     pub sandbox: SandboxId,
-    /// When the sandbox first saw its workspace, as its state told it: files of the host that changed later are in the way of its
-    /// changes.
+    /// Since when its workspace was copied on write, as its state told it.
     #[serde(default)]
-    pub began_at: Option<String>,
+    pub copied_since: Option<i64>,
     /// Its layers.
     pub chain: Chain,
     /// How the sandbox was asked for.

@@ -257,9 +257,21 @@ pub fn collect(store: &Store) -> Result<Collected, Refusal> {
 
 /// Every layer that a sandbox or a snapshot names. What cannot be read might name any: then nothing is said.
 fn named(store: &Store) -> Result<BTreeSet<LayerId>, Refusal> {
+    named_but_by(store, None)
+}
+
+/// Every layer that another sandbox or a snapshot names.
+pub(super) fn named_by_others(sandbox: &Sandbox) -> Result<BTreeSet<LayerId>, Refusal> {
+    named_but_by(sandbox.store(), Some(sandbox.id()))
+}
+
+fn named_but_by(store: &Store, but: Option<&SandboxId>) -> Result<BTreeSet<LayerId>, Refusal> {
     let mut named = BTreeSet::new();
     for name in entries(&store.sandboxes())? {
         let Ok(id) = name.parse::<SandboxId>() else { continue };
+        if but == Some(&id) {
+            continue;
+        }
         named.extend(store.sandbox(&id).chain().map_err(|err| refused(&err))?.layers);
     }
     for snapshot in super::kept::list(store)? {

@@ -50,6 +50,12 @@ impl Store {
         Ok(entries)
     }
 
+    /// The states that can be read, as they are written.
+    pub(crate) fn states(&self) -> Result<Vec<(Sandbox, State)>, Error> {
+        let sandboxes = self.ids()?.into_iter().map(|id| Sandbox::new(self, id));
+        Ok(sandboxes.filter_map(|sandbox| sandbox.state().ok().map(|state| (sandbox, state))).collect())
+    }
+
     /// The sandbox meant by an id, a name, or an unambiguous beginning of either; `-` and the empty text mean the
     /// newest.
     pub fn find(&self, selector: &str) -> Result<Sandbox, Error> {
@@ -167,6 +173,9 @@ impl Sandbox {
             Err(err) => return Err(err),
         };
         clear_leftovers(&state);
+        if let Err(err) = crate::keeper::guard::stand_down(self, &mut state) {
+            eprintln!("airlock: what stood for protected paths of {} is left behind: {err}", state.id);
+        }
         state.status = Status::Crashed;
         state.exit = Some(Exit { code: 137, cause: Cause::KeeperDied, at: now() });
         state.keeper_pid = None;

@@ -31,7 +31,7 @@ pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
 pub(crate) use remove::remove_with;
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
-pub use sandbox::{ControlPath, Lock, Sandbox};
+pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
 pub(crate) use sandbox::{read, write};
 pub use words::generate_name;
 

@@ -21,6 +21,11 @@ use std::{
 /// Longest path `bind` and `connect` take (`sun_path` less its closing zero).
 const LONGEST_SOCKET_PATH: usize = 107;
 
+/// What a sandbox's disk calls the place of its workspace's copy.
+pub const WORKSPACE: &str = "workspace";
+/// What differs from the host in it. The kernel's own files are beside it, in `work`.
+pub const UPPER: &str = "upper";
+
 /// The folder of one sandbox. Holds nothing open.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
@@ -64,6 +69,11 @@ impl Sandbox {
         self.folder.join("disk")
     }
 
+    /// What of its workspace differs from the host, where it is copied on write and the disk is no file system of its own.
+    pub fn workspace_layer(&self) -> PathBuf {
+        self.disk().join(WORKSPACE).join(UPPER)
+    }
+
     /// What the keeper itself has to say. The lock is on this file: each file of a sandbox costs its start.
     pub fn keeper_log(&self) -> PathBuf {
         self.folder.join("keeper.log")
@@ -95,6 +105,7 @@ impl Sandbox {
             id: self.id.clone(),
             name: spec.name.clone(),
             created_at: super::now(),
+            copied_since: None,
             started_at: None,
             status: Status::Creating,
             exit: None,
@@ -106,6 +117,7 @@ impl Sandbox {
             group_map: Vec::new(),
             note: None,
             published: Vec::new(),
+            placeholders: Vec::new(),
             cgroups: Vec::new(),
         }
     }
@@ -204,6 +216,15 @@ impl ControlPath {
 fn open_lock(path: &Path, extra: OFlags) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| failed("open", path)(errno.into()))
+}
+
+/// Whether nothing is in a directory. One that cannot be looked into may hold something.
+pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(opened) = rustix::fs::openat(directory, ".", flags, Mode::empty()) else { return false };
+    let Ok(mut entries) = rustix::fs::Dir::read_from(&opened) else { return false };
+    let is_self = |entry: &rustix::fs::DirEntry| [c".", c".."].contains(&entry.file_name());
+    entries.all(|entry| entry.is_ok_and(|entry| is_self(&entry)))
 }
 
 /// Reads a file of ours.

@@ -36,6 +36,11 @@ pub(super) fn is_protected(names: &[Vec<u8>], folded: &[Vec<u8>]) -> bool {
     false
 }
 
+/// Every name (folded) that git obeys, and that of its own directory.
+pub(super) fn names() -> impl Iterator<Item = &'static [u8]> {
+    OBEYED.into_iter().chain([b".git".as_slice()])
+}
+
 /// Whether a name (folded) is that of git's own directory.
 pub(super) fn is_git(folded: &[u8]) -> bool {
     folded == b".git"

@@ -69,6 +69,19 @@ impl Glob {
         Ok(Glob(parts))
     }
 
+    /// The last name of what it means, where there is just one.
+    pub(super) fn last_name(&self) -> Option<&[u8]> {
+        match self.0.last() {
+            Some(Part::Name(name)) if !name.iter().any(|byte| b"*?".contains(byte)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// A glob of what the last name can be.
+    pub(super) fn last(&self) -> Glob {
+        Glob(self.0.last().cloned().into_iter().collect())
+    }
+
     /// Whether it means this path.
     pub(super) fn matches(&self, names: &[Vec<u8>]) -> bool {
         self.reached(names).last().copied().unwrap_or(false)

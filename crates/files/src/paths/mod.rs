@@ -30,6 +30,7 @@ pub use glob::BadPattern;
 use airlock_protocol::files::Paths;
 use glob::Glob;
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
     path::{Component, Path},
@@ -43,6 +44,14 @@ pub struct Lists {
     hidden: Vec<Glob>,
     shown: Vec<Glob>,
     never_hidden: Vec<Glob>,
+    lasts: Lasts,
+}
+
+/// What a path can end in that one of the lists means, or git obeys.
+#[derive(Debug, Clone, Default)]
+struct Lasts {
+    names: HashSet<Vec<u8>>,
+    patterns: Vec<Glob>,
 }
 
 impl Lists {
@@ -51,13 +60,30 @@ impl Lists {
         let ci: &[&str] = if paths.protect_ci { &known::CI } else { &[] };
         let protected = known::PROTECTED.iter().chain(ci).copied().chain(texts(&paths.protected));
         let hidden = known::HIDDEN.iter().copied().chain(texts(&paths.hidden));
+        let (protected, hidden) = (globs(protected, Glob::folded)?, globs(hidden, Glob::folded)?);
+        let mut lasts = Lasts { names: git::names().map(<[u8]>::to_vec).collect(), patterns: Vec::new() };
+        for glob in protected.iter().chain(&hidden) {
+            match glob.last_name() {
+                Some(name) => drop(lasts.names.insert(name.to_vec())),
+                None => lasts.patterns.push(glob.last()),
+            }
+        }
         Ok(Lists {
-            protected: globs(protected, Glob::folded)?,
+            protected,
             unprotected: globs(texts(&paths.unprotected), Glob::exact)?,
-            hidden: globs(hidden, Glob::folded)?,
+            hidden,
+            lasts,
             shown: globs(texts(&paths.shown), Glob::exact)?,
             never_hidden: globs(known::NEVER_HIDDEN.iter().copied(), Glob::exact)?,
         })
+    }
+
+    /// Whether a path that ends in this name can be in a list when the directory it is in is not. Much cheaper than
+    /// asking for each path of a tree.
+    pub fn concerns(&self, name: &OsStr) -> bool {
+        let folded = [fold::fold(name.as_bytes())];
+        let is_name = folded.iter().any(|name| self.lasts.names.contains(name));
+        is_name || self.lasts.patterns.iter().any(|glob| glob.matches(&folded))
     }
 
     /// Whether a path, relative to the workspace, is protected or lies below one that is.
@@ -260,6 +286,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whatever_is_in_a_list_is_of_a_name_that_concerns(above in "(a/|b/|.git/|.claude/){0,2}", name in "\\PC{1,12}|[a-z.]{0,4}(.pem|.key|hooks|settings.json)") {
+            let lists = lists();
+            let path = Path::new(&above).join(&name);
+            prop_assume!(path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_))));
+            let parent = path.parent().unwrap();
+            let above = lists.is_protected(parent) || lists.is_hidden(parent);
+            let is_listed = lists.is_protected(&path) || lists.is_hidden(&path) || lists.names_git(&path);
+            prop_assert!(above || !is_listed || lists.concerns(path.file_name().unwrap()));
+        }
+
         #[test]
         fn whatever_lies_below_a_protected_path_is_protected(above in "([a-z]{1,4}/){0,3}", below in "(/[a-zA-Z.]{1,6}){0,3}") {
             let path = format!("{above}.git/hooks{below}");
