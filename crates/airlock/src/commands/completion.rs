@@ -92,7 +92,9 @@ complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
 /// Arguments of the generated script that are sandboxes get an action that lists them.
 fn zsh(script: &str) -> String {
     let is_taker = |line: &str| {
-        line.contains("sandbox -- Which sandbox") || line.contains("sandboxes -- Which sandboxes")
+        line.contains("sandbox -- Which sandbox")
+            || line.contains("source -- Which sandbox or snapshot")
+            || line.contains("sandboxes -- Which sandboxes")
     };
     let takes_either = |line: &str| {
         line.contains("from -- A sandbox or a file") || line.contains("to -- What to compare it with")
