@@ -13,7 +13,7 @@
 //! - [`layers`]: layers, who names them, and how they go
 //! - [`take`]: what a sandbox wrote as a layer: renamed where it stands still, copied where it runs
 //! - [`fork`]: sandboxes that go on from layers
-//! - [`kept`]: snapshots
+//! - [`kept`]: snapshots, by name and id
 //! - [`archive`]: snapshots as one portable file
 //! - [`workspace`]: changes of a workspace that lie in layers
 //! - [`within`]: work on a sandbox's files, in a process that has its ids and nothing else
