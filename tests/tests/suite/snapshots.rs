@@ -450,6 +450,30 @@ fn a_fork_sees_the_project_with_the_changes_so_far_and_each_has_its_own_from_the
 }
 
 #[test]
+fn changes_that_lie_in_layers_are_reviewed_and_discarded_for_each_sandbox_by_itself() {
+    let world = World::new();
+    world.write("changed", "host\n");
+    world.write("gone", "host\n");
+    world
+        .sh(["--keep", "--name", "web", "--workspace", "cow"], "echo inside >changed; rm gone; echo new >new")
+        .run()
+        .succeeded();
+    world.airlock(["fork", "web", "--name", "idle"]).run().succeeded();
+    let diff = |name: &str| world.airlock(["diff", "--name-only", name]).run().stdout;
+
+    assert_eq!((diff("idle"), diff("web")), ("changed\ngone\nnew\n".to_owned(), diff("idle")));
+    let one = world.airlock(["discard", "idle", "new"]).run().failed(1);
+    assert!(one.contains("shared"), "{one}");
+    world.airlock(["discard", "idle"]).run().succeeded();
+
+    assert_eq!((diff("idle").as_str(), diff("web").as_str()), ("", "changed\ngone\nnew\n"));
+    assert_eq!(goes_on(&world, "idle", "cat changed gone; ls new 2>/dev/null"), "host\nhost\n");
+    world.airlock(["apply", "web"]).run().succeeded();
+    assert_eq!((world.read("changed").as_str(), world.work().join("gone").exists()), ("inside\n", false));
+    assert_eq!(diff("web"), "");
+}
+
+#[test]
 fn a_running_copy_of_the_project_is_forked_too_and_carried() {
     let world = World::new();
     world.write("file", "host\n");

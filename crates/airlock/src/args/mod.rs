@@ -1,6 +1,7 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
 mod files;
+mod review;
 mod run;
 mod secret;
 pub(crate) mod values;
@@ -10,6 +11,7 @@ pub(crate) use files::{
     ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
     SnapshotVerb,
 };
+pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use wall::{
@@ -95,6 +97,14 @@ pub(crate) enum Verb {
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
     Prune(PruneArgs),
+    /// Show what a sandbox changed in its copy of the workspace
+    Diff(DiffArgs),
+    /// Write what a sandbox changed to the host
+    Apply(ApplyArgs),
+    /// Take the last apply back
+    Undo(UndoArgs),
+    /// Throw away what a sandbox changed
+    Discard(DiscardArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

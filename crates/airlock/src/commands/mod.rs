@@ -1,9 +1,12 @@
 //! One verb each. A verb gives the exit code, or why it failed.
 
+mod apply;
 mod approvals;
 mod change;
 mod completion;
 mod config;
+mod diff;
+mod discard;
 mod doctor;
 mod exec;
 mod export;
@@ -18,10 +21,12 @@ mod list;
 mod logs;
 mod policy;
 mod remove;
+pub(crate) mod review;
 mod run;
 mod secret;
 mod snapshot;
 mod trust;
+mod undo;
 mod wait;
 
 use crate::{
@@ -59,6 +64,10 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Import(args) => import::import(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
+        Verb::Diff(args) => diff::diff(&args),
+        Verb::Apply(args) => apply::apply(&args),
+        Verb::Undo(args) => undo::undo(&args),
+        Verb::Discard(args) => discard::discard(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),

@@ -1,7 +1,7 @@
 //! Sandboxes that go on from layers.
 
 use super::{
-    layers::{Chain, Guard},
+    layers::{self, Chain, Guard},
     refused,
 };
 use crate::{
@@ -62,12 +62,18 @@ pub enum Naming {
 
 fn make(guard: &Guard, origin: &Origin, name: Name) -> Result<Sandbox, Error> {
     let spec = spec_of(&origin.spec, name);
+    let ids = layers::ids_in_common(guard.store(), &origin.chain)?;
     let (sandbox, lock) = guard.store().create(&spec)?;
     let filled = || -> Result<(), Error> {
         sandbox.write_chain(&origin.chain)?;
         let mut state = sandbox.first_state(&spec);
         state.status = Status::Stopped;
         state.copied_since = origin.copied_since;
+        if let Some((users, groups)) = &ids {
+            // Whoever looks at its changes before it ever ran needs them.
+            state.id_map.clone_from(users);
+            state.group_map.clone_from(groups);
+        }
         sandbox.write_state(&state)
     };
     match filled() {

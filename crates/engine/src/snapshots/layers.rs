@@ -201,6 +201,20 @@ pub fn open(store: &Store, chain: &Chain) -> Result<Vec<Layer>, Refusal> {
     Ok(layers)
 }
 
+/// The ids of all sandboxes of an ordinary user, as the topmost layer tells them. Those of host root have none in common.
+pub(super) fn ids_in_common(
+    store: &Store,
+    chain: &Chain,
+) -> Result<Option<(Vec<IdExtent>, Vec<IdExtent>)>, store::Error> {
+    match chain.layers.first() {
+        Some(id) if !rustix::process::geteuid().is_root() => {
+            let told = told(&folder(store).join(id.as_str()))?;
+            Ok(Some((told.users, told.groups)))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Refuses layers that were written with other ids than a sandbox of an ordinary user has now.
 pub fn check_ids(layers: &[Layer], ids: &IdMap) -> Result<(), Refusal> {
     let is_other = |layer: &&Layer| (&layer.ids.users, &layer.ids.groups) != (&ids.users, &ids.groups);

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     plan::{chain, refusal},
-    store::{self, Lock, Sandbox, UPPER, WORKSPACE},
+    store::{self, Sandbox, UPPER, WORKSPACE},
 };
 use airlock_protocol::control::Refusal;
 use std::{
@@ -34,6 +34,9 @@ pub fn layers(sandbox: &Sandbox) -> Result<Vec<OwnedFd>, Refusal> {
 
 /// Whether changes lie in layers that nobody but this sandbox has, so that they would go with it.
 pub fn would_be_lost(sandbox: &Sandbox) -> Result<bool, Refusal> {
+    if sandbox.chain().map_err(|err| refused(&err))?.workspace == 0 {
+        return Ok(false);
+    }
     let _guard = Guard::take(sandbox.store())?;
     let others = layers::named_by_others(sandbox)?;
     let found = layers::layers_of(sandbox)?;
@@ -48,8 +51,8 @@ pub fn would_be_lost(sandbox: &Sandbox) -> Result<bool, Refusal> {
     Ok(false)
 }
 
-/// From now on none of its changes lie in layers: they were discarded. The sandbox does not run.
-pub fn forget(sandbox: &Sandbox, _lock: &Lock) -> Result<(), Refusal> {
+/// From now on none of its changes lie in layers: they were discarded. The caller holds the sandbox's lock.
+pub fn forget(sandbox: &Sandbox) -> Result<(), Refusal> {
     let _guard = Guard::take(sandbox.store())?;
     let mut chain = sandbox.chain().map_err(|err| refused(&err))?;
     if chain.workspace > 0 {

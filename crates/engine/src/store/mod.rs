@@ -29,8 +29,8 @@ mod words;
 
 pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
-pub(crate) use remove::remove_with;
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
+pub(crate) use remove::{as_ids, remove_with};
 pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
 pub(crate) use sandbox::{read, write};
 pub use words::generate_name;
