@@ -72,7 +72,7 @@ fn refuse(sandbox: &Sandbox, lock: Lock, socket: &OwnedFd, refusal: Refusal) -> 
 /// hears of the refusal finds it so.
 fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
     let done = match sandbox.state() {
-        Ok(mut state) if state.started_at.is_some() => {
+        Ok(mut state) if state.started_at.is_some() || has_files(sandbox) => {
             let cause = Cause::NotStarted { why: refusal.what.clone() };
             state.status = Status::Stopped;
             state.exit = Some(Exit { code: refusal.code, cause, at: airlock_engine::store::now() });
@@ -88,6 +88,11 @@ fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
         keeper::note(&err.to_string());
     }
     drop(lock);
+}
+
+/// Whether it goes on from files of another.
+fn has_files(sandbox: &Sandbox) -> bool {
+    sandbox.chain().map_or(true, |chain| !chain.layers.is_empty())
 }
 
 /// What the first client sent.

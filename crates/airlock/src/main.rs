@@ -28,6 +28,7 @@ mod keeper;
 mod ledger;
 mod mounts;
 mod policy;
+mod progress;
 mod prompt;
 mod pump;
 mod registries;

@@ -1,6 +1,7 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
 mod copy;
+mod files;
 mod review;
 mod run;
 mod secret;
@@ -9,6 +10,10 @@ mod volume;
 mod wall;
 
 pub(crate) use copy::CopyArgs;
+pub(crate) use files::{
+    ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
+    SnapshotVerb,
+};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
@@ -108,6 +113,15 @@ pub(crate) enum Verb {
     Pause(Several),
     /// Let a frozen sandbox go on
     Resume(Several),
+    /// Keep a sandbox's files as they are now; list and remove what was kept
+    Snapshot(SnapshotArgs),
+    /// Make further sandboxes that go on from a sandbox's files, or a snapshot's
+    #[command(override_usage = files::FORK_USAGE)]
+    Fork(ForkArgs),
+    /// Write a sandbox's files, or a snapshot's, to one portable file
+    Export(ExportSandboxArgs),
+    /// Make a stopped sandbox of an exported file
+    Import(ImportArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind

@@ -10,6 +10,7 @@ use airlock_engine::{
         places::ShownAs,
         refusal,
     },
+    snapshots::Layer,
 };
 use airlock_images::host::Hide;
 use airlock_linux::{
@@ -160,13 +161,16 @@ fn finish(
     Ok((seat, porter))
 }
 
-/// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
+/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
 fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
         return Ok(Vec::new());
     }
     let mut trees = Vec::new();
+    for layer in &plan.layers {
+        trees.push(shifted_layer(plan, layer)?);
+    }
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted)?);
@@ -212,6 +216,21 @@ fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
         .map_err(io::Error::other)
         .during("map the ids of a volume to those inside")?;
     mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+}
+
+/// A layer that was written with the ids of one sandbox, as another one sees it.
+fn shifted_layer(plan: &Plan, layer: &Layer) -> Result<OwnedFd, Failed> {
+    let step = "show a layer with this sandbox's ids";
+    let shift = |from: &[Extent], to: &[Extent]| match (from, to) {
+        ([from], [to]) if from.inside == to.inside && from.count == to.count => {
+            Ok(Extent { inside: from.outside, outside: to.outside, count: to.count })
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it was written with other ids")),
+    };
+    let users = shift(&layer.ids.users, &plan.ids.users).during(step)?;
+    let groups = shift(&layer.ids.groups, &plan.ids.groups).during(step)?;
+    let ids = idmap::namespace_with(users, groups).map_err(io::Error::other).during(step)?;
+    mapped_tree(CWD, &layer.disk, ids.as_fd())
 }
 
 fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {

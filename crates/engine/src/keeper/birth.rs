@@ -196,6 +196,7 @@ impl Born {
         state.keeper_pid = Some(std::process::id());
         state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
         let keeper = Keeper {
+            held: Cell::new(false),
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,

@@ -82,6 +82,8 @@ pub struct Keeper {
     view: View,
     /// Whether somebody only visits: nothing of it is written down.
     is_visited: bool,
+    /// Whether it is frozen for somebody who copies its files.
+    held: Cell<bool>,
 }
 
 /// What a client may want of the main program.
@@ -110,7 +112,8 @@ impl Keeper {
         tasks: &mut Tasks,
     ) -> Result<program::Program, Refusal> {
         if self.state.borrow().status == Status::Paused {
-            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+            let why = self.state.borrow().note.clone();
+            return Err(plan::refusal(125, "this sandbox is frozen", why.as_deref(), Some("airlock resume")));
         }
         self.refuse_values(&exec)?;
         let mut env = self.plan.env.clone();
@@ -159,6 +162,10 @@ impl Keeper {
     /// Sends a signal to the main program; to one that does not run yet, as soon as it does.
     pub async fn signal_main(&self, signal: i32) -> Result<(), Refusal> {
         let process = self.main.get();
+        if signal == airlock_linux::signal::KILL {
+            // What is frozen does not die.
+            self.thaw_if_frozen().await;
+        }
         if process != 0 {
             return self.signal(process, signal).await;
         }
