@@ -129,7 +129,9 @@ fn options(args: Vec<String>) -> Result<Options> {
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
-        bail!("there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork");
+        bail!(
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork"
+        );
     }
     if options.rounds == 0 {
         bail!("--rounds wants at least 1");
