@@ -6,6 +6,7 @@
 //! - [`inside`]: a process that changes the mounts of a sandbox that runs
 //! - [`keeper`]: the process that owns one sandbox
 //! - [`review`]: what a sandbox changed in its copy of the workspace
+//! - [`snapshots`]: files that several sandboxes share, kept, and carried elsewhere
 //! - [`doctor`]: what this host can do
 
 pub mod backend;
@@ -14,6 +15,7 @@ pub mod inside;
 pub mod keeper;
 pub mod plan;
 pub mod review;
+pub mod snapshots;
 pub mod store;
 
 pub use backend::{Backend, Begun, Confine, Launched, Porter};

@@ -2,7 +2,8 @@
 
 use super::run::Network;
 use airlock_protocol::{
-    files::{Provided, Provider},
+    Name,
+    files::VolumeUse,
     size as sizes,
     spec::{Disk, DiskBy, Mount, Publish, Restart, Tmpfs},
 };
@@ -99,107 +100,46 @@ pub(crate) fn mount(text: &str) -> Result<Mount, String> {
     Ok(Mount { source, target: inside(target)?, read_only })
 }
 
-/// What `--mount` shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MountWord {
-    /// A path of the host, as it is.
-    Bind(Mount),
-    /// Files that the keeper serves.
-    Provided(Provided),
-}
-
-impl MountWord {
-    /// Paths of the host in it.
-    pub(crate) fn sources(&mut self) -> Vec<&mut PathBuf> {
-        match self {
-            MountWord::Bind(mount) => vec![&mut mount.source],
-            MountWord::Provided(provided) => sources(&mut provided.provider),
-        }
-    }
-
-    /// Paths of the host that programs inside may write.
-    pub(crate) fn writable(&self) -> Vec<PathBuf> {
-        match self {
-            MountWord::Bind(mount) if mount.read_only => Vec::new(),
-            MountWord::Bind(mount) => vec![mount.source.clone()],
-            MountWord::Provided(provided) => match &provided.provider {
-                Provider::Readonly { .. } => Vec::new(),
-                written => sources(&mut written.clone()).into_iter().map(|path| path.clone()).collect(),
-            },
-        }
-    }
-}
-
-fn sources(provider: &mut Provider) -> Vec<&mut PathBuf> {
-    match provider {
-        Provider::Memory { .. } => Vec::new(),
-        Provider::Real { source } => vec![source],
-        Provider::Readonly { of } => sources(of),
-        Provider::Overlay { lower, upper } => sources(lower).into_iter().chain(sources(upper)).collect(),
-        Provider::Router { routes } => {
-            routes.iter_mut().flat_map(|route| sources(&mut route.provider)).collect()
-        }
-    }
-}
-
-/// `SRC:DST[:ro]`, or `type=…,dst=…` and what else that type has.
-pub(crate) fn mount_word(text: &str) -> Result<MountWord, String> {
-    match text.starts_with("type=") {
-        true => provided(text).map(MountWord::Provided),
-        false => mount(text).map(MountWord::Bind),
-    }
-}
-
-fn provided(text: &str) -> Result<Provided, String> {
-    let mut pairs = std::collections::BTreeMap::new();
-    for part in text.split(',') {
-        let Some((key, value)) = part.split_once('=') else {
-            return Err(format!("{part:?} is not KEY=VALUE"));
-        };
-        let key = match key {
-            "src" | "source" => "src",
-            "dst" | "target" => "dst",
-            known @ ("type" | "size" | "lower" | "upper") => known,
-            other => return Err(format!("{other:?} is none of type, src, dst, size, lower, upper")),
-        };
-        if pairs.insert(key, value).is_some() {
-            return Err(format!("{key} is there twice"));
-        }
-    }
-    let target = inside(pairs.remove("dst").ok_or("dst= is missing: where inside?")?)?;
-    let kind = pairs.remove("type").unwrap_or_default();
-    let bytes = pairs.remove("size").map(size).transpose()?;
-    let mut path = |key: &str| {
-        let value = pairs.remove(key).filter(|value| !value.is_empty());
-        value.ok_or_else(|| format!("{key}= is missing: which directory?"))
+/// `NAME:DIR`, `NAME:DIR:ro`, `NAME:DIR:rw`.
+pub(crate) fn volume(text: &str) -> Result<VolumeUse, String> {
+    let mut parts = text.split(':');
+    let (Some(name), Some(target), mode, None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err("write NAME:DIR or NAME:DIR:ro".to_owned());
     };
-    let provider = match kind {
-        "memory" => Provider::Memory { size: bytes },
-        "real" => real(path("src")?)?,
-        "readonly" => Provider::Readonly { of: Box::new(real(path("src")?)?) },
-        "overlay" => Provider::Overlay {
-            lower: Box::new(part_of_overlay(path("lower")?, bytes)?),
-            upper: Box::new(part_of_overlay(path("upper")?, bytes)?),
-        },
-        other => return Err(format!("{other:?} is none of memory, real, readonly, overlay")),
+    if name.starts_with(['/', '.', '~']) {
+        return Err(format!("{name:?} is a path of this host: show it with --mount {text}"));
+    }
+    let read_only = match mode {
+        None | Some("rw") => false,
+        Some("ro") => true,
+        Some(other) => return Err(format!("{other:?} is neither ro nor rw")),
     };
-    match (pairs.keys().next(), kind, bytes) {
-        (Some(key), _, _) => Err(format!("{kind} has no {key}")),
-        (None, "real" | "readonly", Some(_)) => Err(format!("{kind} has no size")),
-        _ => Ok(Provided { target, provider, hooks: Vec::new() }),
+    let volume = volume_name(name)?.to_string();
+    Ok(VolumeUse { volume, target: inside_or_home(target)?, read_only, project: None })
+}
+
+/// What a volume may be called.
+pub(crate) fn volume_name(text: &str) -> Result<Name, String> {
+    let rule = "a letter or digit, then letters, digits, '-', '_' and '.', at most 63 characters";
+    text.parse().map_err(|_| format!("{text:?} is not a volume's name: {rule}"))
+}
+
+/// `KEY=VALUE` or `KEY`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match key.is_empty() || text.chars().any(char::is_control) {
+        true => Err(format!("{text:?} is not KEY=VALUE")),
+        false => Ok((key.to_owned(), value.to_owned())),
     }
 }
 
-fn real(path: &str) -> Result<Provider, String> {
-    let source = std::path::absolute(path).map_err(|err| err.to_string())?;
-    Ok(Provider::Real { source })
-}
-
-/// A directory, or `memory`.
-fn part_of_overlay(text: &str, size: Option<u64>) -> Result<Provider, String> {
-    match text {
-        "memory" => Ok(Provider::Memory { size }),
-        path => real(path),
+/// An absolute path inside, or `~/DIR` below the home there.
+pub(crate) fn inside_or_home(target: &str) -> Result<PathBuf, String> {
+    let Some(below) = target.strip_prefix("~/") else { return inside(target) };
+    match inside(&format!("/{below}")) {
+        Ok(path) => Ok(Path::new("~").join(path.strip_prefix("/").unwrap_or(&path))),
+        Err(_) => Err(format!("{target:?} is not a directory below the home inside")),
     }
 }
 
@@ -301,12 +241,7 @@ pub(crate) fn since(text: &str) -> Result<jiff::Timestamp, String> {
     jiff::Timestamp::now().checked_sub(age).map_err(|err| err.to_string())
 }
 
-/// As [`inside`], for a path that was read elsewhere.
-pub(crate) fn inside_path(target: &Path) -> Result<PathBuf, String> {
-    inside(target.to_str().unwrap_or_default())
-}
-
-fn inside(target: &str) -> Result<PathBuf, String> {
+pub(super) fn inside(target: &str) -> Result<PathBuf, String> {
     let path = Path::new(target);
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if path.is_absolute() && plain && path != Path::new("/") {
@@ -378,27 +313,18 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_with_a_type_is_served() {
-        let MountWord::Provided(served) =
-            mount_word("type=overlay,lower=/a,upper=memory,size=1M,dst=/o").unwrap()
-        else {
-            panic!("not served")
+    fn a_volume_has_a_name_and_a_place_inside() {
+        let shown = |target: &str, read_only| {
+            Ok(VolumeUse { volume: "cache".into(), target: target.into(), read_only, project: None })
         };
-        let lower = Box::new(Provider::Real { source: "/a".into() });
-        let upper = Box::new(Provider::Memory { size: Some(1 << 20) });
-        assert_eq!(served.provider, Provider::Overlay { lower, upper });
-        assert_eq!(served.target, Path::new("/o"));
-        for bad in [
-            "type=memory",
-            "type=real,dst=/a",
-            "type=nothing,dst=/a",
-            "type=memory,dst=/a,src=/b",
-            "type=real,src=/b,dst=/a,size=1M",
-            "type=memory,dst=/a,dst=/b",
-            "type=memory,dst=a",
-        ] {
-            assert!(mount_word(bad).is_err(), "{bad}");
+        assert_eq!(volume("cache:/var/cache"), shown("/var/cache", false));
+        assert_eq!(volume("cache:~/.cache/:ro"), shown("~/.cache", true));
+        for bad in
+            ["cache", "cache:", ":/a", "./a:/b", "/a:/b", "a b:/c", "a:b", "a:/", "a:~/", "a:~", "a:/b:rx"]
+        {
+            assert!(volume(bad).is_err(), "{bad:?}");
         }
+        assert!(volume("a:~/../b").is_err() && inside_or_home("~/a/../../b").is_err());
     }
 
     #[test]

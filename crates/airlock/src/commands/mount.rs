@@ -2,7 +2,7 @@
 
 use super::{find, lifecycle::ask};
 use crate::{
-    args::{MountArgs, UnmountArgs, values::MountWord},
+    args::{MountArgs, UnmountArgs, mount::MountWord},
     failure::Outcome,
     home, mounts,
     spec::Host,

@@ -17,15 +17,17 @@ use super::{
 };
 use crate::{
     args::{
-        Network, RunArgs, WorkspaceMode, values,
-        values::{EnvWord, MountWord},
+        Network, RunArgs, WorkspaceMode,
+        mount::{self, MountWord},
+        values,
+        values::EnvWord,
     },
     failure::Failure,
     secrets::table::{self, Table, Whose},
 };
 use airlock_protocol::{
     Name,
-    files::{Paths, Provided},
+    files::{Paths, Provided, VolumeUse},
     spec::{Disk, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
@@ -38,7 +40,7 @@ use std::{
 pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 31] = [
+pub(crate) const KEYS: [&str; 33] = [
     "image",
     "name",
     "hostname",
@@ -46,6 +48,8 @@ pub(crate) const KEYS: [&str; 31] = [
     "workspace",
     "workdir",
     "mount",
+    "volume",
+    "persist",
     "tmpfs",
     "read_only",
     "env",
@@ -73,9 +77,9 @@ pub(crate) const KEYS: [&str; 31] = [
 ];
 
 /// Keys whose values in several files are joined; of others the nearest file's counts.
-const LISTS: [&str; 14] = [
-    "mount", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask", "policy", "publish",
-    "secret", "rule", "groups",
+const LISTS: [&str; 16] = [
+    "mount", "volume", "persist", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask",
+    "policy", "publish", "secret", "rule", "groups",
 ];
 
 /// Whether a key's values in several files are joined.
@@ -100,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) workdir: Option<PathBuf>,
     /// As after `--mount`, and `[[provided]]`.
     pub(crate) mounts: Vec<MountWord>,
+    pub(crate) volumes: Vec<VolumeUse>,
+    pub(crate) persist: Vec<PathBuf>,
     pub(crate) tmpfs: Vec<Tmpfs>,
     pub(crate) read_only: bool,
     pub(crate) env: Vec<EnvWord>,
@@ -179,6 +185,8 @@ impl Settings {
             "workspace" => self.workspace = Some(value.parsed(|text| WorkspaceMode::from_str(text, false))?),
             "workdir" => self.workdir = Some(PathBuf::from(value.text()?)),
             "mount" => self.mounts.extend(value.each(|text| mount(text, folder))?),
+            "volume" => self.volumes = value.each(values::volume)?,
+            "persist" => self.persist = value.each(values::inside_or_home)?,
             "tmpfs" => self.tmpfs = value.each(values::tmpfs)?,
             "read_only" => self.read_only = value.flag()?,
             "env" => self.env = env(value)?,
@@ -240,6 +248,8 @@ impl Settings {
         below(&mut args.restart, self.restart);
         below(&mut args.network.network, self.network);
         before(&mut args.mounts, self.mounts);
+        before(&mut args.volumes, self.volumes);
+        before(&mut args.persist, self.persist);
         before(&mut args.tmpfs, self.tmpfs);
         before(&mut args.env, self.env);
         before(&mut args.cap_add, self.cap_add);
@@ -285,9 +295,9 @@ fn mount(text: &str, folder: &Path) -> Result<MountWord, String> {
     }
     let is_relative = !text.starts_with(['/', ':']);
     match (is_relative, folder.to_str()) {
-        (true, Some(folder)) => values::mount_word(&format!("{folder}/{text}")),
+        (true, Some(folder)) => mount::mount_word(&format!("{folder}/{text}")),
         (true, None) => Err("the file's own folder has no readable name: write an absolute path".to_owned()),
-        (false, _) => values::mount_word(text),
+        (false, _) => mount::mount_word(text),
     }
 }
 
@@ -300,7 +310,7 @@ fn provided(value: &Value<'_, '_>, folder: &Path) -> Result<Vec<MountWord>, Fail
         value.wrong(format!("this is no programmable mount: {err}")).fix("see docs/mounts.md")
     })?;
     let place = |provided: Provided| {
-        let target = values::inside_path(&provided.target).map_err(|why| value.wrong(why))?;
+        let target = mount::inside_path(&provided.target).map_err(|why| value.wrong(why))?;
         let mut word = MountWord::Provided(Provided { target, ..provided });
         word.sources().into_iter().for_each(|source| *source = folder.join(&*source));
         Ok(word)

@@ -12,11 +12,13 @@ mod guard;
 mod home;
 mod inside;
 mod launch;
+mod layers;
 mod outer;
 mod own;
 mod porter;
 mod root;
 mod seal;
+mod staging;
 mod system;
 mod trust;
 mod workspace;
@@ -43,9 +45,15 @@ pub(crate) enum About {
     Wall,
     /// A workspace that cannot be copied on write.
     Workspace,
+    /// A path of the host whose ids cannot be shifted.
+    Ids,
 }
 
 impl Failed {
+    fn of_ids(self) -> Failed {
+        Failed { about: About::Ids, ..self }
+    }
+
     fn of_the_workspace(self) -> Failed {
         Failed { about: About::Workspace, ..self }
     }
