@@ -18,6 +18,7 @@ mod own;
 mod porter;
 mod root;
 mod seal;
+mod served;
 mod staging;
 mod system;
 mod trust;

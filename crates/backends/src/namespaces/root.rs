@@ -2,7 +2,7 @@
 //! sandbox's own directories, and what of the host was asked for.
 
 use super::{
-    During, Failed, etc, guard, home, layers, layers::Chain, own, staging::Staging, system, trust, workspace,
+    During, Failed, etc, guard, home, layers, layers::Chain, own, served, staging::Staging, system, trust, workspace,
 };
 use airlock_engine::{
     Plan,
@@ -12,10 +12,7 @@ use airlock_engine::{
     },
 };
 use airlock_images::host::{Hide, Mask, Tree};
-use airlock_linux::{
-    fuse,
-    mount::{self, Access, Depth, Overlay},
-};
+use airlock_linux::mount::{self, Access, Depth, Overlay};
 use airlock_protocol::{files::HideAs, spec::DiskBy};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::{
@@ -65,8 +62,7 @@ impl Opened {
             }
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
-        let served = plan.provided.iter().map(|_| fuse::open_device()).collect::<io::Result<_>>();
-        let served = served.during("open /dev/fuse")?;
+        let served = served::open(plan)?;
         Ok(Opened { disk, binds, layers, served, chain, guest })
     }
 }
@@ -114,7 +110,7 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
     if let Some(stores) = stores {
         stores.cover(variable(plan, "JAVA_HOME"))?;
     }
-    builder.served(&opened.served)?;
+    served::mount(plan, builder.root.as_fd(), &opened.served)?;
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
@@ -407,19 +403,6 @@ impl Builder<'_> {
         };
         mount::restrict(tree.as_fd(), bind.access, Depth::Recursive)?;
         Ok(tree)
-    }
-
-    /// Programmable mounts.
-    fn served(&self, devices: &[OwnedFd]) -> Result<(), Failed> {
-        for (served, device) in self.plan.provided.iter().zip(devices) {
-            let step = format!("mount {}", served.target.display());
-            let owner = (self.plan.user.uid, self.plan.user.gid);
-            let tree = fuse::mount(device.as_fd(), owner).during(&step)?;
-            let target = mount::make_dir(self.root.as_fd(), &served.target)
-                .during(&format!("{step}: no such place in this image, and it cannot be made"))?;
-            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
-        }
-        Ok(())
     }
 
     /// Directories in memory.

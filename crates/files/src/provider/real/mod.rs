@@ -2,6 +2,7 @@
 //! reached: not by a link, `..`, a rename meanwhile, or a mount below. As host root each call is made as the directory's
 //! owner, with the owner's power and no more.
 
+mod calls;
 mod nodes;
 
 use super::{
@@ -12,12 +13,12 @@ use super::{
     },
 };
 use airlock_linux::fuse;
-use nodes::{Found, Nodes, WITHIN, find};
+use calls::{flags, kind_of, new_file, own_attribute, timespec};
+use nodes::{Found, Nodes, find};
 use rustix::{
     buffer::spare_capacity,
     fs::{
-        AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
-        XattrFlags,
+        AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timestamps, XattrFlags,
     },
     io::Errno,
 };
@@ -490,48 +491,6 @@ impl Provider for Real {
             files: stat.f_files,
             files_free: stat.f_favail,
         })
-    }
-}
-
-/// Only what any user may set; capabilities and labels of the host are not the sandbox's business.
-fn own_attribute(name: &[u8], otherwise: Errno) -> Result<()> {
-    if name.starts_with(b"user.") { Ok(()) } else { Err(otherwise) }
-}
-
-/// A new file, open for both.
-fn new_file(directory: BorrowedFd<'_>, name: Name<'_>, mode: u32) -> Result<OwnedFd> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, name.bytes(), flags, Mode::from_raw_mode(mode & 0o1777), WITHIN)
-}
-
-fn flags(want: Want) -> OFlags {
-    let mut flags = match (want.read, want.write) {
-        (true, true) => OFlags::RDWR,
-        (false, true) => OFlags::WRONLY,
-        _ => OFlags::RDONLY,
-    };
-    flags.set(OFlags::APPEND, want.append);
-    flags.set(OFlags::TRUNC, want.truncate);
-    flags
-}
-
-fn kind_of(directory: &OwnedFd, name: &[u8], told: rustix::fs::FileType) -> Option<Kind> {
-    if matches!(name, b"." | b"..") {
-        return None;
-    }
-    let bits = match told {
-        rustix::fs::FileType::Unknown => {
-            rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode
-        }
-        told => told.as_raw_mode(),
-    };
-    Kind::from_bits(bits)
-}
-
-fn timespec(time: Option<Time>) -> Timespec {
-    match time {
-        Some(time) => Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanos) },
-        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
     }
 }
 
