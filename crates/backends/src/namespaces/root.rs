@@ -2,7 +2,8 @@
 //! sandbox's own directories, and what of the host was asked for.
 
 use super::{
-    During, Failed, etc, guard, home, layers, layers::Chain, own, served, staging::Staging, system, trust, workspace,
+    During, Failed, etc, guard, home, layers, layers::Chain, own, served, staging::Staging, system, trust,
+    workspace,
 };
 use airlock_engine::{
     Plan,
