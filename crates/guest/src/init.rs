@@ -74,6 +74,10 @@ fn requests(link: &mut Link, programs: &mut Programs) -> io::Result<bool> {
                 let answer = programs.start(&start, descriptors);
                 link.say(&answer)?;
             }
+            ToGuest::Copy(job) => {
+                let answer = programs.copy(&job, descriptors);
+                link.say(&answer)?;
+            }
             ToGuest::Signal { process, signal } => programs.signal(process, signal),
             ToGuest::Clear => {
                 clear(link, programs)?;

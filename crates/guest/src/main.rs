@@ -8,7 +8,9 @@
 //! - [`init`]: the loop: requests, ended children, reports of session leaders
 //! - [`stillness`]: whether every other process has stopped
 //! - [`programs`]: starting, signalling and finding programs
+//! - [`copies`]: files in and out
 
+mod copies;
 mod init;
 mod link;
 mod programs;

@@ -5,6 +5,7 @@ mod approvals;
 mod change;
 mod completion;
 mod config;
+mod cp;
 mod diff;
 mod discard;
 mod doctor;
@@ -27,6 +28,7 @@ mod secret;
 mod snapshot;
 mod trust;
 mod undo;
+mod volume;
 mod wait;
 
 use crate::{
@@ -51,6 +53,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Ls(args) => list::list(&args),
         Verb::Get(args) => get::get(&args),
         Verb::Logs(args) => logs::logs(&args),
+        Verb::Cp(args) => cp::cp(&args),
         Verb::Kill(args) => lifecycle::kill(&args),
         Verb::Stop(args) => lifecycle::stop(&args),
         Verb::Start(args) => lifecycle::start(&args.sandboxes),
@@ -68,6 +71,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Apply(args) => apply::apply(&args),
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
+        Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),

@@ -146,6 +146,13 @@ impl Connection {
         match request {
             Request::Get => Some(Reply::State(Box::new(self.keeper.state()))),
             Request::Exec(exec) => self.exec(exec, descriptors).await,
+            Request::Copy(copy) => {
+                if self.follows {
+                    return Some(Reply::Refused(refusal("this connection already has a program")));
+                }
+                let copying = self.keeper.copy(copy, descriptors).await;
+                self.follow(copying).await
+            }
             Request::Signal { signal } => {
                 let own = self.own.borrow().process;
                 let sent = match own {
@@ -197,22 +204,26 @@ impl Connection {
         if self.follows {
             return Some(Reply::Refused(refusal("this connection already has a program")));
         }
-        match self.keeper.exec(exec, passed, &mut self.programs).await {
-            Err(refusal) => Some(Reply::Refused(refusal)),
-            Ok(program) => {
-                say(&self.replies, &Reply::Started { pid: program.pid }).await;
-                self.follows = true;
-                self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
-                let (replies, finished, own) =
-                    (self.replies.clone(), self.finished.clone(), self.own.clone());
-                self.tasks.spawn_local(async move {
-                    follow_program(program, &replies).await;
-                    own.borrow_mut().process = None;
-                    finished.notify_one();
-                });
-                None
-            }
-        }
+        let started = self.keeper.exec(exec, passed, &mut self.programs).await;
+        self.follow(started).await
+    }
+
+    /// Tells the client of a program of its own.
+    async fn follow(&mut self, started: Result<Program, Refusal>) -> Option<Reply> {
+        let program = match started {
+            Err(refusal) => return Some(Reply::Refused(refusal)),
+            Ok(program) => program,
+        };
+        say(&self.replies, &Reply::Started { pid: program.pid }).await;
+        self.follows = true;
+        self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
+        let (replies, finished, own) = (self.replies.clone(), self.finished.clone(), self.own.clone());
+        self.tasks.spawn_local(async move {
+            follow_program(program, &replies).await;
+            own.borrow_mut().process = None;
+            finished.notify_one();
+        });
+        None
     }
 
     fn follow_main(&mut self, news: mpsc::Receiver<News>) {

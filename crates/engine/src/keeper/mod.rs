@@ -10,6 +10,7 @@
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
 //! - [`log`]: what the program wrote, bounded on disk
+//! - [`visit`]: a sandbox that stands for a while without its program
 //! - [`wall`]: the gate, and what carries what it permits
 //! - [`watch`]: the disk, and freezing
 
@@ -23,6 +24,7 @@ mod script;
 pub mod spare;
 mod streams;
 pub mod terminal;
+pub mod visit;
 mod wall;
 mod watch;
 
@@ -78,6 +80,8 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
+    /// Whether somebody only visits: nothing of it is written down.
+    is_visited: bool,
     /// Whether it is frozen for somebody who copies its files.
     held: Cell<bool>,
 }
@@ -231,7 +235,7 @@ impl Keeper {
     /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
     fn has_changes(&self) -> bool {
         let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
-        match &self.launched.workspace {
+        match self.launched.workspace.get() {
             Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
             None => false,
         }
@@ -241,7 +245,7 @@ impl Keeper {
     pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
         let what = "this sandbox has no copy of a workspace";
         let fix = Some("airlock run --workspace cow");
-        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        let layer = self.launched.workspace.get().ok_or_else(|| plan::refusal(125, what, None, fix))?;
         layer
             .try_clone()
             .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
@@ -260,6 +264,9 @@ impl Keeper {
 
     /// Writes the state down for those who do not ask the keeper.
     fn write_down(&self) {
+        if self.is_visited {
+            return;
+        }
         if let Err(err) = self.sandbox.write_state(&self.state.borrow()) {
             note(&plan::chain(&err));
         }

@@ -1,10 +1,13 @@
 //! Starting programs in the sandbox and hearing of them.
 
 use super::{Keeper, Tasks, plan, streams, terminal::Terminal};
+use airlock_linux::fd;
 use airlock_protocol::{
     control::Refusal,
+    copy::{Copy, CopyJob},
     guest::{End, FromGuest, Start, Step, ToGuest, User},
     spec::Stdio,
+    state::Status,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -113,6 +116,31 @@ impl Keeper {
             }
             Some(Event::NotStarted { step, errno }) => {
                 Err(not_started(&command, &wanted.workdir, step, errno))
+            }
+            _ => Err(super::gone()),
+        }
+    }
+
+    /// Copies files in or out. `pipes` are the one with the archive and the one for the guest's report.
+    pub async fn copy(&self, copy: Copy, pipes: Vec<OwnedFd>) -> Result<Program, Refusal> {
+        if self.state.borrow().status == Status::Paused {
+            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+        }
+        if pipes.len() != 2 || !pipes.iter().all(fd::is_pipe) {
+            return Err(plan::refusal(125, "files are copied through two pipes", None, None));
+        }
+        let (process, mut events) = self.programs.enter()?;
+        self.programs.alone.set(false);
+        let job = CopyJob { process, copy, user: self.plan.user.clone() };
+        self.tell(ToGuest::Copy(job), pipes).await?;
+        match events.recv().await {
+            Some(Event::Started { pid }) => {
+                let written = streams::Written::default();
+                Ok(Program { process, pid, terminal: None, events, written })
+            }
+            Some(Event::NotStarted { errno, .. }) => {
+                let why = std::io::Error::from_raw_os_error(errno).to_string();
+                Err(plan::refusal(125, "no process could be made for the copy", Some(&why), None))
             }
             _ => Err(super::gone()),
         }

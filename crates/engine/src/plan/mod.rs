@@ -2,6 +2,7 @@
 //!
 //! - [`ids`]: which ids a sandbox has on this host
 //! - [`places`]: host paths that may be shown inside, and where
+//! - [`volumes`]: directories that outlive the sandbox
 //! - [`bounds`]: limits, asked for and by default
 //! - [`search`]: what of a workspace is covered, hidden and protected
 //! - [`placeholder`]: what stands for protected paths that are not there
@@ -12,6 +13,7 @@ pub mod placeholder;
 pub mod places;
 pub mod search;
 mod secret;
+mod volumes;
 
 use crate::{
     snapshots::layers::{self, Layer},
@@ -147,10 +149,11 @@ pub fn check(
     let image = host::open(&view(sandbox, &caller), &mut |_| {})
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
     refuse_home_in_image(&caller, &image, store.home())?;
+    let mut binds = places::binds(spec, &caller, store.home())?;
+    binds.extend(volumes::binds(spec, store, &caller, &identity)?);
     let Identity { etc, user, home, ids } = identity;
     let layers = layers::layers_of(sandbox)?;
     layers::check_ids(&layers, &ids)?;
-    let binds = places::binds(spec, &caller, store.home())?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {

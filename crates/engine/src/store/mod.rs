@@ -3,6 +3,7 @@
 //! ```text
 //! sandboxes/<id>/{spec.json,state.json,keeper.log,control.sock,log.jsonl,disk/…}
 //! names/<name>      a symbolic link to the id, made exclusively: a name is used once
+//! volumes/<name>/{meta.json,data/}
 //! host/  guest/     what is made once per host
 //! ```
 //!
@@ -25,6 +26,7 @@ mod home;
 mod list;
 mod remove;
 mod sandbox;
+pub mod volumes;
 mod words;
 
 pub(crate) use create::random_id;
