@@ -150,7 +150,7 @@ mod tests {
             first.is_some_and(|first| {
                 let name = first.get_value_names().and_then(|names| names.first());
                 first.get_id().as_str().starts_with("sandbox")
-                    || name.is_some_and(|name| name == "SANDBOX|FILE")
+                    || name.is_some_and(|name| name.starts_with("SANDBOX|"))
             })
         };
         let mut takers: Vec<_> =
