@@ -3,6 +3,7 @@
 use super::{
     contender::Figure,
     exec::NSENTER,
+    files,
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
@@ -37,7 +38,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 27] = [
+const GOALS: [Goal; 32] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -65,6 +66,11 @@ const GOALS: [Goal; 27] = [
     goal(opened::SCRUBBED, As::Root, Some(opened::PLAIN), Border::AtLeast(0.85)),
     goal(opened::IDLE, As::Root, None, Border::AtMost(60.0)),
     goal(opened::POURED, As::Root, None, Border::AtMost(60.0)),
+    goal(files::WORK[0].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[1].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[2].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[3].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[4].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
 ];
 
 /// One verdict for each goal whose measurement was made.

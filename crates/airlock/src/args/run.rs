@@ -14,7 +14,8 @@ pub(super) const RUN_USAGE: &str = "airlock run [OPTIONS] [--] COMMAND...";
 pub(super) const RUN_HELP: &str = "\
 The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
 network but what rules allow. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
---env names. The current directory is its workspace, at the same path.
+--env names. The current directory is its workspace, at the same path: it sees your files and changes a copy of them,
+unless --workspace says otherwise. Files with secrets (.env, private keys) are hidden.
 
 stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
 are a terminal it gets a terminal of its own.
@@ -24,6 +25,7 @@ checked several times a second, so that a burst can go over it before the sandbo
 
 Examples:
   airlock run -- npm test
+  airlock run --workspace rw -- cargo fmt
   airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
   airlock run --allow npm --allow api.example.com --ask '*.example.org' -- ./agent
   airlock run --secret ANTHROPIC_API_KEY --secret TOKEN@api.example.com -- ./agent
@@ -59,7 +61,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "config", help_heading = "Identity")]
     pub(crate) no_config: bool,
 
-    /// The current directory inside: rw (default; writes go to the host), ro or none
+    /// The current directory inside: cow (default; writes go to a copy), rw (to the host), ro or none
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true, help_heading = "Files")]
     pub(crate) workspace: Option<WorkspaceMode>,
     /// Directory to start in (default: the workspace, or / without one)

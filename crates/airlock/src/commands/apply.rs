@@ -97,6 +97,9 @@ fn tell(
             writeln!(out, "  and {more} more")?;
         }
     }
+    for change in &verdict.stale {
+        say_anyway(Voice::Normal, &format!("{} stays as git on the host has it", quoted(&change.path)));
+    }
     for path in &applied.kept {
         say_anyway(Voice::Normal, &format!("{} stays: it is not empty", quoted(path)));
     }
@@ -132,6 +135,7 @@ fn facts(applied: &Applied, verdict: &Verdict, changes: &Changes) -> serde_json:
         "files": applied.files(),
         "protected": names(verdict.protected.iter().map(|change| change.path.as_path()).collect()),
         "conflicts": names(verdict.conflicts.iter().map(PathBuf::as_path).collect()),
+        "stale": names(verdict.stale.iter().map(|change| change.path.as_path()).collect()),
         "kept": names(applied.kept.iter().map(PathBuf::as_path).collect()),
         "left_out": left,
         "stopped": applied.stopped.as_ref().map(|err| airlock_engine::plan::chain(err)),

@@ -28,7 +28,11 @@ pub(crate) fn diff(args: &DiffArgs) -> Outcome {
         () if args.json => json(&opened, &changes)?,
         () if args.name_only => names_only(&changes, &mut out)?,
         () if args.stat => stat(&changes, &mut out)?,
-        () => patch(&changes, &mut out)?,
+        () if args.paths.is_empty() => {
+            git_in_short(&opened, &changes, &mut out)?;
+            patch(&changes, &mut out, |change| !is_of_git(&change.path))?;
+        }
+        () => patch(&changes, &mut out, |_| true)?,
     }
     out.flush()?;
     if !args.json {
@@ -37,13 +41,42 @@ pub(crate) fn diff(args: &DiffArgs) -> Outcome {
     Ok(u8::from(args.exit_code && !changes.is_empty()))
 }
 
-fn patch(changes: &Changes, out: &mut dyn Write) -> Result<(), Failure> {
+/// What lies in `.git` is no text to read, and `git apply` refuses it: told in lines that programs skip. What the host would
+/// obey is named.
+fn git_in_short(
+    opened: &airlock_engine::review::Review,
+    changes: &Changes,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let known = opened.known().map_err(|err| Failure::from(refuse(&err)))?;
+    let judge = opened.judge_by(&known);
+    let (protected, plain): (Vec<&Change>, Vec<&Change>) = changes
+        .list()
+        .iter()
+        .filter(|change| is_of_git(&change.path) && is_told(change))
+        .partition(|change| judge.is_protected(opened.tree(), change));
+    for change in protected {
+        writeln!(out, "# {} ({}, protected)", quoted(&change.path), change.verb().word())?;
+    }
+    if !plain.is_empty() {
+        let files = if plain.len() == 1 { "file" } else { "files" };
+        writeln!(out, "# .git: {} {files} of git itself (`airlock diff - .git` shows them)", plain.len())?;
+    }
+    Ok(())
+}
+
+fn is_of_git(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str().eq_ignore_ascii_case(".git"))
+}
+
+fn patch(changes: &Changes, out: &mut dyn Write, is_shown: impl Fn(&Change) -> bool) -> Result<(), Failure> {
     let style = match (io::stdout().is_terminal(), say::wants_colour()) {
         (false, _) => Style::Bytes,
         (true, true) => Style::Colours,
         (true, false) => Style::Plain,
     };
-    changes.list().iter().try_for_each(|change| write_patch(changes, change, style, out))
+    let mut shown = changes.list().iter().filter(|change| is_shown(change));
+    shown.try_for_each(|change| write_patch(changes, change, style, out))
 }
 
 /// One change. A file that is gone or was replaced meanwhile is told, and does not stop the others.

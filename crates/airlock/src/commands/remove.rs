@@ -113,10 +113,10 @@ fn end(sandbox: &Sandbox) -> Result<(), Failure> {
 
 /// Removes a sandbox that does not run. One that its keeper removed by itself meanwhile is removed too.
 fn remove(sandbox: Sandbox, changes: Changes) -> Result<(), Failure> {
-    let Some(lock) = lock(&sandbox)? else { return Ok(()) };
     if changes == Changes::Kept {
         changes::refuse_to_lose(&sandbox)?;
     }
+    let Some(lock) = lock(&sandbox)? else { return Ok(()) };
     match sandbox.remove(lock) {
         Err(Error::Remove { path, source }) => {
             say(Voice::Normal, "the sandbox is gone; some of its files are not");

@@ -98,6 +98,13 @@ fn not_copied(why: &str) -> Refusal {
     refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
 }
 
+/// Why a path of the host could not be shown.
+fn not_shifted(why: &str) -> Refusal {
+    let what = "the workspace or a mount is on a file system that cannot show shifted ids";
+    let fix = "run airlock as the owner of the directory, not as root; or move it to a file system such as ext4 or xfs";
+    refusal(125, what, Some(why), Some(fix))
+}
+
 /// What the child hands over when it is sealed.
 struct Handed {
     /// Its devpts.
@@ -116,7 +123,10 @@ fn finish(
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, outer.user()).map_err(failed)?;
+    let trees = trees(plan, outer.user()).map_err(|err| match err.about {
+        About::Ids => not_shifted(&chain(&err)),
+        _ => failed(err),
+    })?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
     let porter = match plan.publish.is_empty() {
@@ -128,8 +138,8 @@ fn finish(
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
     let handed = listen(talk).map_err(|(about, why)| match about {
-        About::Wall => unsealed(why),
         About::Workspace => not_copied(&why),
+        About::Wall | About::Ids => unsealed(why),
     })?;
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
     Ok((handed, seat, porter))
@@ -155,7 +165,7 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         }
         let (user, group) = (plan.user.uid, plan.user.gid);
         if bind.owner == (0, 0) && (user, group) == (0, 0) {
-            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted)?);
+            trees.push(mapped_bind(bind, shifted)?);
             continue;
         }
         let extent =
@@ -165,7 +175,7 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         let owner = idmap::namespace_with(users, groups)
             .map_err(io::Error::other)
             .during("map the workspace's owner to the user inside")?;
-        trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), owner.as_fd())?);
+        trees.push(mapped_bind(bind, owner.as_fd())?);
     }
     Ok(trees)
 }
@@ -180,13 +190,22 @@ fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
     let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
         .map_err(io::Error::other)
         .during("map the ids of a volume to those inside")?;
-    mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+    mapped_bind(bind, ids.as_fd())
+}
+
+/// A path of the host, which may lie on a file system that knows no shifted ids.
+fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = format!("show {} with shifted ids", bind.host.display());
+    shift(bind.source.as_fd(), Path::new(""), ids).during(&step).map_err(Failed::of_ids)
 }
 
 fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
-    let step = || format!("show {} with shifted ids", path.display());
-    let tree = mount::clone_tree(dir, path, Depth::One).during(&step())?;
-    mount::map_ids(tree.as_fd(), ids, Depth::One).during(&step())?;
+    shift(dir, path, ids).during(&format!("show {} with shifted ids", path.display()))
+}
+
+fn shift(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let tree = mount::clone_tree(dir, path, Depth::One)?;
+    mount::map_ids(tree.as_fd(), ids, Depth::One)?;
     Ok(tree)
 }
 

@@ -16,6 +16,7 @@ mod own;
 mod porter;
 mod root;
 mod seal;
+mod staging;
 mod system;
 mod trust;
 mod workspace;
@@ -41,9 +42,15 @@ pub(crate) enum About {
     Wall,
     /// A workspace that cannot be copied on write.
     Workspace,
+    /// A path of the host whose ids cannot be shifted.
+    Ids,
 }
 
 impl Failed {
+    fn of_ids(self) -> Failed {
+        Failed { about: About::Ids, ..self }
+    }
+
     fn of_the_workspace(self) -> Failed {
         Failed { about: About::Workspace, ..self }
     }

@@ -1,7 +1,7 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, etc, guard, home, own, system, trust, workspace};
+use super::{During, Failed, etc, guard, home, own, staging::Staging, system, trust, workspace};
 use airlock_engine::{
     Plan,
     plan::{
@@ -404,30 +404,6 @@ enum Source {
     Tree(OwnedFd),
     /// A place in this mount namespace.
     Place(OwnedFd),
-}
-
-/// A directory in memory over the host's `/tmp`, seen only here, that trees are attached to while they are needed.
-/// It goes away with the old root.
-struct Staging {
-    directory: OwnedFd,
-}
-
-impl Staging {
-    fn mount() -> Result<Staging, Failed> {
-        let tmpfs = mount::tmpfs(&[(c"mode", c"700")]).during("make a staging directory")?;
-        let place =
-            ["/tmp", "/mnt", "/run", "/var"].iter().find_map(|path| open_dir(CWD, Path::new(path)).ok());
-        let place = place.ok_or(io::ErrorKind::NotFound).during("find a place for the staging directory")?;
-        mount::attach(tmpfs.as_fd(), place.as_fd()).during("attach the staging directory")?;
-        Ok(Staging { directory: tmpfs })
-    }
-
-    /// Attaches a tree under a name of its own and opens it there.
-    fn attach(&self, name: &str, tree: &OwnedFd) -> Result<OwnedFd, Failed> {
-        let target = mount::make_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")?;
-        mount::attach(tree.as_fd(), target.as_fd()).during("stage a tree")?;
-        open_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")
-    }
 }
 
 fn is_mounted(place: &OwnedFd) -> bool {

@@ -34,6 +34,8 @@ pub struct Verdict {
     pub protected: Vec<Change>,
     /// Changed on the host since the sandbox got its copy.
     pub conflicts: Vec<PathBuf>,
+    /// Git's own list of files, which git on the host has made anew: the host's stays.
+    pub stale: Vec<Change>,
 }
 
 /// Whether protected paths are written too.
@@ -60,6 +62,10 @@ impl Judge<'_> {
                 continue;
             }
             if self.is_conflict(&changes.tree, change) {
+                if is_index_alone(changes, &change.path) {
+                    verdict.stale.push(change.clone());
+                    continue;
+                }
                 verdict.conflicts.push(change.path.clone());
             }
             verdict.free.push(change.clone());
@@ -95,6 +101,15 @@ impl Judge<'_> {
             (None, _) => false,
         }
     }
+}
+
+/// Git's list of files (`.git/index`) where no branch changed. Every `git status` on either side may write it anew, so that a
+/// conflict about it says nothing.
+fn is_index_alone(changes: &Changes, path: &Path) -> bool {
+    let Some(git) = path.parent().filter(|git| git.ends_with(".git")) else { return false };
+    let branches = [git.join("HEAD"), git.join("refs"), git.join("packed-refs")];
+    path.file_name() == Some(OsStr::new("index"))
+        && !changes.list.iter().any(|change| branches.iter().any(|branch| change.path.starts_with(branch)))
 }
 
 /// A path at, below or above one that is held back. Above only where it would go with it.
