@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use airlock_engine::{
     review,
+    snapshots::workspace,
     store::{self, Sandbox},
 };
 use airlock_protocol::{
@@ -72,7 +73,9 @@ pub(crate) fn left(sandbox: &Sandbox, spec: &Spec) -> Left {
         Some(DiskBy::Watched) | None => {
             let layer = std::fs::File::open(sandbox.workspace_layer());
             if layer.map_or(true, |layer| store::is_empty(layer.as_fd())) {
-                return Left::Nothing;
+                // Layers below it may hold changes too; those that cannot be looked at may.
+                let is_lost = workspace::would_be_lost(sandbox).unwrap_or(true);
+                return if is_lost { Left::Something } else { Left::Nothing };
             }
         }
     }

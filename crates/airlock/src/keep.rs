@@ -56,20 +56,23 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
     }
     match begin(first, &sandbox) {
         Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
-        Err(refusal) => {
-            lay_down(&sandbox, lock, &refusal);
-            let code = refusal.code;
-            let _ = say(&socket, &Reply::Refused(refusal));
-            Ok(code)
-        }
+        Err(refusal) => Ok(refuse(&sandbox, lock, &socket, refusal)),
     }
+}
+
+/// Says that nothing runs, when nothing is left of it.
+fn refuse(sandbox: &Sandbox, lock: Lock, socket: &OwnedFd, refusal: Refusal) -> u8 {
+    lay_down(sandbox, lock, &refusal);
+    let code = refusal.code;
+    let _ = say(socket, &Reply::Refused(refusal));
+    code
 }
 
 /// Nothing ran: a sandbox that never was leaves nothing behind, one that was started anew is stopped as before. Whoever
 /// hears of the refusal finds it so.
 fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
     let done = match sandbox.state() {
-        Ok(mut state) if state.started_at.is_some() => {
+        Ok(mut state) if state.started_at.is_some() || has_files(sandbox) => {
             let cause = Cause::NotStarted { why: refusal.what.clone() };
             state.status = Status::Stopped;
             state.exit = Some(Exit { code: refusal.code, cause, at: airlock_engine::store::now() });
@@ -85,6 +88,11 @@ fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
         keeper::note(&err.to_string());
     }
     drop(lock);
+}
+
+/// Whether it goes on from files of another.
+fn has_files(sandbox: &Sandbox) -> bool {
+    sandbox.chain().map_or(true, |chain| !chain.layers.is_empty())
 }
 
 /// What the first client sent.
@@ -120,23 +128,41 @@ fn keep(
     let lived = local.block_on(&runtime, live(born, listener, socket, first));
     drop(local);
     drop(runtime);
-    let (keeper, keep, code) = lived.map_err(failed)?;
-    match Rc::try_unwrap(keeper) {
-        Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
-        Err(_) => keeper::note("something still holds the sandbox"),
+    match lived.map_err(failed)? {
+        Lived::Whole { keeper, keep, code } => {
+            match Rc::try_unwrap(keeper) {
+                Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
+                Err(_) => keeper::note("something still holds the sandbox"),
+            }
+            Ok(code)
+        }
+        Lived::Never { keeper, refusal, socket } => {
+            match Rc::try_unwrap(keeper) {
+                Ok(keeper) => birth::give_up(keeper),
+                Err(_) => keeper::note("something still holds the sandbox"),
+            }
+            Ok(refuse(sandbox, lock, &socket, refusal))
+        }
     }
-    Ok(code)
 }
 
-async fn live(
-    born: Born,
-    listener: UnixListener,
-    socket: OwnedFd,
-    first: Started,
-) -> io::Result<(Rc<Keeper>, Keep, u8)> {
+/// How a sandbox ended.
+enum Lived {
+    /// It had a program.
+    Whole { keeper: Rc<Keeper>, keep: Keep, code: u8 },
+    /// It was not sealed.
+    Never { keeper: Rc<Keeper>, refusal: Refusal, socket: OwnedFd },
+}
+
+async fn live(born: Born, listener: UnixListener, socket: OwnedFd, first: Started) -> io::Result<Lived> {
     let mut tasks = Tasks::new();
     let awake = born.wake(first.passed, &mut tasks)?;
     let keeper = awake.keeper;
+    if let Err(refusal) = birth::sealed(&keeper, &Namespaces).await {
+        drop(awake.life);
+        tasks.shutdown().await;
+        return Ok(Lived::Never { keeper, refusal, socket });
+    }
     let news = awake.life.news.clone();
     let first = First { socket, owner: first.begin.owner, news: awake.news };
     let mut door = Tasks::new();
@@ -162,7 +188,7 @@ async fn live(
     keeper.announce(exit);
     while door.join_next().await.is_some() {}
     tasks.shutdown().await;
-    Ok((keeper, keep, code))
+    Ok(Lived::Whole { keeper, keep, code })
 }
 
 /// Waits for the first message, which carries the program's streams.

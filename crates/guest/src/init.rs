@@ -3,6 +3,7 @@
 use crate::{
     link::{Asked, Link},
     programs::Programs,
+    stillness,
 };
 use airlock_linux::{
     clone::{self, Dumpable},
@@ -82,7 +83,11 @@ fn requests(link: &mut Link, programs: &mut Programs) -> io::Result<bool> {
                 clear(link, programs)?;
                 link.say(&FromGuest::Cleared)?;
             }
-            ToGuest::Freeze => everybody(Signal::STOP)?,
+            ToGuest::Freeze => {
+                everybody(Signal::STOP)?;
+                stillness::wait();
+                link.say(&FromGuest::Frozen)?;
+            }
             ToGuest::Thaw => everybody(Signal::CONT)?,
         }
     }

@@ -79,6 +79,8 @@ pub enum Request {
     Pause,
     /// Undo `Pause`.
     Resume,
+    /// Freeze every process as long as this connection lasts: its files are about to be copied.
+    Hold,
     /// The rules in force.
     Policy,
     /// Other rules from now on; what they do not allow any more is closed.

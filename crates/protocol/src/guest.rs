@@ -98,6 +98,8 @@ pub enum FromGuest {
     },
     /// `Clear` is done.
     Cleared,
+    /// `Freeze` is done: every process stands still, or does not within a while.
+    Frozen,
 }
 
 /// How a process ended.

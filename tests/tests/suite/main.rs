@@ -45,6 +45,7 @@ mod probe;
 mod run;
 mod scripts;
 mod secrets;
+mod snapshots;
 mod state;
 mod terminal;
 mod trust;

@@ -4,6 +4,7 @@ use super::{
     contender::Figure,
     exec::NSENTER,
     files,
+    fork::FORK,
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
@@ -38,7 +39,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 32] = [
+const GOALS: [Goal; 35] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -71,6 +72,9 @@ const GOALS: [Goal; 32] = [
     goal(files::WORK[2].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
     goal(files::WORK[3].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
     goal(files::WORK[4].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(FORK, As::Root, None, Border::AtMost(100.0)),
+    goal(FORK, As::WithRanges, None, Border::AtMost(100.0)),
+    goal(FORK, As::Single, None, Border::AtMost(100.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.
@@ -103,6 +107,7 @@ fn words(goal: &Goal) -> String {
     match goal.against {
         Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
         None if goal.measure == "gate" => format!("Gate::ask with 1,000 rules {border} us"),
+        None if goal.measure == FORK => format!("fork of 1 GB: {} {border} ms", goal.ours.name()),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn is_live(sandbox: &Sandbox) -> Result<bool, Failure> {
 }
 
 /// Starts a new keeper for a sandbox that does not run. Its streams lead to the log: who made it is gone.
-fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
+pub(super) fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     let lock = free_lock(sandbox)?;
     let mut spec = sandbox.spec()?;
     if spec.stdio.streams().iter().any(|stream| matches!(stream, Stream::Passed | Stream::Terminal)) {

@@ -10,7 +10,10 @@ mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod export;
+mod fork;
 mod get;
+mod import;
 mod init;
 mod learn;
 mod ledger;
@@ -22,6 +25,7 @@ mod remove;
 pub(crate) mod review;
 mod run;
 mod secret;
+mod snapshot;
 mod trust;
 mod undo;
 mod volume;
@@ -57,6 +61,10 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Wait(args) => wait::wait(&args),
         Verb::Pause(args) => lifecycle::pause(&args.sandboxes),
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
+        Verb::Snapshot(args) => snapshot::perform(&args),
+        Verb::Fork(args) => fork::fork(&args),
+        Verb::Export(args) => export::export(&args),
+        Verb::Import(args) => import::import(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
         Verb::Diff(args) => diff::diff(&args),

@@ -11,6 +11,7 @@ mod etc;
 mod guard;
 mod home;
 mod launch;
+mod layers;
 mod outer;
 mod own;
 mod porter;

@@ -77,6 +77,8 @@ struct Connection {
     programs: JoinSet<()>,
     /// Who tells of events; they end when the client's own business does.
     watchers: JoinSet<()>,
+    /// Whether the sandbox is frozen for this client.
+    holds: bool,
 }
 
 impl Connection {
@@ -89,7 +91,8 @@ impl Connection {
         let incoming = Incoming { socket, decoder: Decoder::default(), descriptors: VecDeque::new() };
         let (own, finished) = (Rc::default(), Rc::default());
         let (programs, watchers) = (JoinSet::new(), JoinSet::new());
-        Ok(Connection { keeper, incoming, replies, own, follows: false, finished, tasks, programs, watchers })
+        let (follows, holds) = (false, false);
+        Ok(Connection { keeper, incoming, replies, own, follows, finished, tasks, programs, watchers, holds })
     }
 
     async fn run(mut self) -> Closed {
@@ -105,6 +108,9 @@ impl Connection {
                 },
             }
         };
+        if self.holds {
+            self.keeper.release().await;
+        }
         let process = self.own.borrow().process;
         if closed == Closed::ByClient
             && let Some(process) = process
@@ -168,6 +174,11 @@ impl Connection {
             Request::Wait => self.keeper.wait().await.map(Reply::Ended),
             Request::Pause => done(self.keeper.freeze(None).await),
             Request::Resume => done(self.keeper.thaw().await),
+            Request::Hold => {
+                let held = self.keeper.hold().await;
+                self.holds |= held.as_ref().is_ok_and(|held| *held);
+                done(held.map(drop))
+            }
             Request::Policy => Some(Reply::Policy(self.keeper.gate().policy())),
             Request::SetPolicy(policy) => done(self.keeper.set_policy(policy, "set")),
             Request::AddRules { rules } => done(self.keeper.add_rules(rules, "command line")),

@@ -31,7 +31,7 @@ use std::{
 };
 use tokio::{io::Interest, sync::mpsc, task::AbortHandle};
 
-/// A sandbox that stands, with no program in it yet.
+/// A sandbox that is being built, with no program in it yet.
 pub struct Born {
     sandbox: Sandbox,
     spec: Spec,
@@ -196,6 +196,7 @@ impl Born {
         state.keeper_pid = Some(std::process::id());
         state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
         let keeper = Keeper {
+            held: Cell::new(false),
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -422,6 +423,38 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
     limits
 }
 
+/// Waits until the sandbox is sealed; meanwhile tasks get ready for it.
+pub async fn sealed(keeper: &Keeper, backend: &dyn Backend) -> Result<(), Refusal> {
+    let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
+    // Who cannot be told of it waits below.
+    if let Ok(Some(copy)) = copy
+        && let Ok(sealing) = watched(copy, Interest::READABLE)
+    {
+        let _ = sealing.readable().await;
+    }
+    backend.seal(&keeper.plan, &keeper.launched)
+}
+
+/// Takes down what was to become a sandbox and was never sealed.
+pub fn give_up(keeper: Keeper) {
+    let Keeper { launched, group, .. } = keeper;
+    end(launched);
+    if let Some(Err(err)) = group.map(Group::remove) {
+        super::note(&plan::chain(&err));
+    }
+}
+
+fn end(launched: Launched) {
+    let _ = launched.init.kill();
+    let _ = launched.init.wait();
+    if let Some(porter) = launched.porter {
+        drop(porter.socket);
+        // It would go by itself, unless somebody stopped it.
+        let _ = porter.child.kill();
+        let _ = porter.child.wait();
+    }
+}
+
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(
     keeper: &Rc<Keeper>,
@@ -469,14 +502,7 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
             gone
         }
     };
-    let _ = launched.init.kill();
-    let _ = launched.init.wait();
-    if let Some(porter) = launched.porter {
-        drop(porter.socket);
-        // It would go by itself, unless somebody stopped it.
-        let _ = porter.child.kill();
-        let _ = porter.child.wait();
-    }
+    end(launched);
     if let Some(Err(err)) = group.map(Group::remove) {
         super::note(&plan::chain(&err));
     }

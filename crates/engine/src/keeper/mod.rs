@@ -82,6 +82,8 @@ pub struct Keeper {
     view: View,
     /// Whether somebody only visits: nothing of it is written down.
     is_visited: bool,
+    /// Whether it is frozen for somebody who copies its files.
+    held: Cell<bool>,
 }
 
 /// What a client may want of the main program.
@@ -110,7 +112,8 @@ impl Keeper {
         tasks: &mut Tasks,
     ) -> Result<program::Program, Refusal> {
         if self.state.borrow().status == Status::Paused {
-            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+            let why = self.state.borrow().note.clone();
+            return Err(plan::refusal(125, "this sandbox is frozen", why.as_deref(), Some("airlock resume")));
         }
         self.refuse_values(&exec)?;
         let mut env = self.plan.env.clone();
@@ -159,6 +162,10 @@ impl Keeper {
     /// Sends a signal to the main program; to one that does not run yet, as soon as it does.
     pub async fn signal_main(&self, signal: i32) -> Result<(), Refusal> {
         let process = self.main.get();
+        if signal == airlock_linux::signal::KILL {
+            // What is frozen does not die.
+            self.thaw_if_frozen().await;
+        }
         if process != 0 {
             return self.signal(process, signal).await;
         }
@@ -228,7 +235,7 @@ impl Keeper {
     /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
     fn has_changes(&self) -> bool {
         let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
-        match &self.launched.workspace {
+        match self.launched.workspace.get() {
             Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
             None => false,
         }
@@ -238,7 +245,7 @@ impl Keeper {
     pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
         let what = "this sandbox has no copy of a workspace";
         let fix = Some("airlock run --workspace cow");
-        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        let layer = self.launched.workspace.get().ok_or_else(|| plan::refusal(125, what, None, fix))?;
         layer
             .try_clone()
             .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))

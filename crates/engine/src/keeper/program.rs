@@ -76,6 +76,7 @@ pub(super) struct Table {
     last: Cell<u32>,
     running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
     alone: Cell<bool>,
+    /// Who waits until everything is gone, or stands still.
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
 
@@ -159,12 +160,21 @@ impl Keeper {
                 self.programs.pass(process, Event::Ended(end));
                 self.programs.forget(process);
             }
-            FromGuest::Cleared => {
+            FromGuest::Cleared | FromGuest::Frozen => {
                 if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
                     let _ = waiting.send(());
                 }
             }
         }
+    }
+
+    /// Has the guest stop everything in the sandbox but itself.
+    pub(super) async fn stop_all(&self) -> Result<(), Refusal> {
+        let (done, frozen) = tokio::sync::oneshot::channel();
+        self.programs.cleared.replace(Some(done));
+        self.tell(ToGuest::Freeze, Vec::new()).await?;
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), frozen).await;
+        Ok(())
     }
 
     /// Kills everything in the sandbox but PID 1.

@@ -15,7 +15,10 @@ pub mod search;
 mod secret;
 mod volumes;
 
-use crate::store::Sandbox;
+use crate::{
+    snapshots::layers::{self, Layer},
+    store::Sandbox,
+};
 use airlock_images::{
     host::{self, HostImage, View},
     trust,
@@ -44,6 +47,8 @@ pub use places::Bind;
 pub struct Plan {
     /// Directory of the sandbox's own files: its root, its layers.
     pub disk: PathBuf,
+    /// What lies below it, read-only, topmost first.
+    pub layers: Vec<Layer>,
     /// Where the guest program lies, checked against the one inside this binary.
     pub guest: PathBuf,
     /// Program and arguments.
@@ -147,10 +152,13 @@ pub fn check(
     let mut binds = places::binds(spec, &caller, store.home())?;
     binds.extend(volumes::binds(spec, store, &caller, &identity)?);
     let Identity { etc, user, home, ids } = identity;
+    let layers = layers::layers_of(sandbox)?;
+    layers::check_ids(&layers, &ids)?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
+        layers,
         guest,
         command: spec.command.clone(),
         env: environment(spec, &caller, &home),

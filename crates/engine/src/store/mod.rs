@@ -29,10 +29,12 @@ mod sandbox;
 pub mod volumes;
 mod words;
 
+pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
-pub(crate) use remove::as_ids;
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
+pub(crate) use remove::{as_ids, remove_with};
 pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
+pub(crate) use sandbox::{read, write};
 pub use words::generate_name;
 
 use airlock_protocol::{Name, SandboxId};
@@ -156,7 +158,7 @@ impl Store {
         Sandbox::new(self, id.clone())
     }
 
-    fn sandboxes(&self) -> PathBuf {
+    pub(crate) fn sandboxes(&self) -> PathBuf {
         self.home.join("sandboxes")
     }
 
@@ -200,7 +202,7 @@ pub fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
 
-fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { tried, path, source }
 }
