@@ -12,9 +12,9 @@ use super::{
     target::Connection,
 };
 use crate::{
-    accept,
     egress::{DialError, Dialled},
     http::body::Body,
+    relay,
     tls::{Stream, Untrusted, Wire},
 };
 use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
@@ -314,7 +314,7 @@ impl Origin {
         let (pins, private) = (permit.pins().to_vec(), permit.private().to_vec());
         let dialled = self.session.carrier.egress.dial(permit).await;
         let Dialled { stream, address } = dialled.map_err(|err| self.undialled(&flow, &err))?;
-        accept::keep_alive(&stream);
+        relay::keep_alive(&stream);
         if private.iter().any(|range| range.contains(address.ip())) {
             self.session.handle.leads_to(address.ip());
             self.session.carrier.judge_anew();
