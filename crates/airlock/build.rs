@@ -21,8 +21,15 @@ use std::{
 const STATIC: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
 
 /// What the guest is made of, from the top of the workspace.
-const SOURCES: [&str; 6] =
-    ["crates/guest", "crates/linux", "crates/protocol", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+const SOURCES: [&str; 7] = [
+    "crates/guest",
+    "crates/copy",
+    "crates/linux",
+    "crates/protocol",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+];
 
 /// What the program that runs scripts is made of besides.
 const SCRIPT_SOURCES: [&str; 3] = ["script/src", "script/Cargo.toml", "script/Cargo.lock"];

@@ -28,6 +28,7 @@ mod keeper;
 mod ledger;
 mod mounts;
 mod policy;
+mod progress;
 mod prompt;
 mod pump;
 mod registries;
@@ -38,6 +39,7 @@ mod session;
 mod spec;
 mod streams;
 mod table;
+mod visit;
 
 use clap::Parser;
 use std::{ffi::OsString, process::ExitCode};

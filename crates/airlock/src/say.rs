@@ -49,7 +49,8 @@ pub(crate) fn terminal_width() -> Option<usize> {
     tty::size(io::stdout()).map(|(_, columns)| usize::from(columns))
 }
 
-fn wants_colour() -> bool {
+/// Whether a person who sees a terminal wants colours there.
+pub(crate) fn wants_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -4,12 +4,16 @@
 //! - [`plan`]: from what was asked for to what was checked
 //! - [`backend`]: the seam to the places that run it
 //! - [`keeper`]: the process that owns one sandbox
+//! - [`review`]: what a sandbox changed in its copy of the workspace
+//! - [`snapshots`]: files that several sandboxes share, kept, and carried elsewhere
 //! - [`doctor`]: what this host can do
 
 pub mod backend;
 pub mod doctor;
 pub mod keeper;
 pub mod plan;
+pub mod review;
+pub mod snapshots;
 pub mod store;
 
 pub use backend::{Backend, Begun, Confine, Launched, Porter};

@@ -218,7 +218,7 @@ impl Drop for Stack {
 /// Forks under the filter of a sandbox, which knows neither `clone3` nor `unshare`.
 ///
 /// The caller is PID 1 of a sandbox or a child of it that [`fork_inside`] made: programs of one thread.
-pub(crate) fn fork_inside() -> io::Result<Option<Pid>> {
+pub fn fork_inside() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread (see above), so the copy is whole and may run any code.
     match unsafe { libc::fork() } {
         0 => Ok(None),

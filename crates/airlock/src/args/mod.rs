@@ -1,12 +1,26 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod copy;
+mod files;
+mod review;
 mod run;
 mod secret;
 pub(crate) mod values;
+mod volume;
 mod wall;
 
+pub(crate) use copy::CopyArgs;
+pub(crate) use files::{
+    ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
+    SnapshotVerb,
+};
+pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
+pub(crate) use volume::{
+    CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,
+    VolumeVerb,
+};
 pub(crate) use wall::{
     AnswerArgs, ApprovalsArgs, ChangeArgs, ConfigArgs, ConfigVerb, DiffPolicyArgs, ExplainArgs, ExportArgs,
     GroupsArgs, InitArgs, LearnArgs, LedgerArgs, LedgerFormat, LedgerVerb, PolicyArgs, PolicyVerb,
@@ -82,6 +96,9 @@ pub(crate) enum Verb {
     Get(GetArgs),
     /// Print what a sandbox's program wrote
     Logs(LogsArgs),
+    /// Copy files into a sandbox or out of it, running or not
+    #[command(override_usage = copy::USAGE, after_help = copy::HELP)]
+    Cp(CopyArgs),
     /// Send a signal to a sandbox's program
     Kill(KillArgs),
     /// End a sandbox's program: SIGTERM, later SIGKILL
@@ -96,10 +113,29 @@ pub(crate) enum Verb {
     Pause(Several),
     /// Let a frozen sandbox go on
     Resume(Several),
+    /// Keep a sandbox's files as they are now; list and remove what was kept
+    Snapshot(SnapshotArgs),
+    /// Make further sandboxes that go on from a sandbox's files, or a snapshot's
+    #[command(override_usage = files::FORK_USAGE)]
+    Fork(ForkArgs),
+    /// Write a sandbox's files, or a snapshot's, to one portable file
+    Export(ExportSandboxArgs),
+    /// Make a stopped sandbox of an exported file
+    Import(ImportArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
     Prune(PruneArgs),
+    /// Show what a sandbox changed in its copy of the workspace
+    Diff(DiffArgs),
+    /// Write what a sandbox changed to the host
+    Apply(ApplyArgs),
+    /// Take the last apply back
+    Undo(UndoArgs),
+    /// Throw away what a sandbox changed
+    Discard(DiscardArgs),
+    /// Make, list and remove directories that outlive sandboxes
+    Volume(VolumeArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

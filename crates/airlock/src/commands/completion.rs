@@ -6,9 +6,9 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 14] = [
-    "exec", "get", "logs", "kill", "stop", "start", "restart", "wait", "pause", "resume", "rm", "allow",
-    "deny", "ledger",
+const TAKERS: [&str; 21] = [
+    "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart", "wait",
+    "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [
@@ -24,7 +24,7 @@ const NESTED: [(&str, &str); 8] = [
 /// Flags that take groups.
 const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
 /// Verbs whose further words are no sandboxes.
-const TAKE_ONE: &str = "exec|allow|deny";
+const TAKE_ONE: &str = "exec|diff|apply|discard|allow|deny";
 
 pub(crate) fn completion(shell: Shell) -> Outcome {
     let mut script = Vec::new();
@@ -92,7 +92,9 @@ complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
 /// Arguments of the generated script that are sandboxes get an action that lists them.
 fn zsh(script: &str) -> String {
     let is_taker = |line: &str| {
-        line.contains("sandbox -- Which sandbox") || line.contains("sandboxes -- Which sandboxes")
+        line.contains("sandbox -- Which sandbox")
+            || line.contains("source -- Which sandbox or snapshot")
+            || line.contains("sandboxes -- Which sandboxes")
     };
     let takes_either = |line: &str| {
         line.contains("from -- A sandbox or a file") || line.contains("to -- What to compare it with")

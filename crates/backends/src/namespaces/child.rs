@@ -52,8 +52,8 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
     let talk = ends.talk.try_clone();
     let Err(failed) = build_and_become(plan, sealing, ends);
     let mut text = vec![match failed.about {
-        About::Wall => FAILED,
         About::Workspace => NOT_COPIED,
+        About::Wall | About::Ids => FAILED,
     }];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));

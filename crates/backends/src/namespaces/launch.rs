@@ -4,7 +4,13 @@ use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
-    plan::{Caller, Identity, chain, refusal},
+    plan::{
+        Bind, Caller, Identity, chain,
+        ids::{IDS, VOLUMES_FIRST},
+        places::ShownAs,
+        refusal,
+    },
+    snapshots::Layer,
 };
 use airlock_images::host::Hide;
 use airlock_linux::{
@@ -82,7 +88,7 @@ impl Backend for Namespaces {
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
         let Some(talk) = launched.sealing.take() else { return Ok(()) };
         let Handed { terminals, workspace } = listen(&talk).map_err(|(about, why)| match about {
-            About::Wall => unsealed(&plan.caller, &why),
+            About::Wall | About::Ids => unsealed(&plan.caller, &why),
             About::Workspace => not_copied(&why),
         })?;
         // Nobody has set them before: there is a socket to take only once.
@@ -111,6 +117,13 @@ fn not_copied(why: &str) -> Refusal {
     refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
 }
 
+/// Why a path of the host could not be shown.
+fn not_shifted(why: &str) -> Refusal {
+    let what = "the workspace or a mount is on a file system that cannot show shifted ids";
+    let fix = "run airlock as the owner of the directory, not as root; or move it to a file system such as ext4 or xfs";
+    refusal(125, what, Some(why), Some(fix))
+}
+
 /// What the child hands over when it is sealed.
 struct Handed {
     /// Its devpts.
@@ -129,7 +142,10 @@ fn finish(
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, outer.user()).map_err(failed)?;
+    let trees = trees(plan, outer.user()).map_err(|err| match err.about {
+        About::Ids => not_shifted(&chain(&err)),
+        _ => failed(err),
+    })?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
     let porter = match plan.publish.is_empty() {
@@ -145,13 +161,16 @@ fn finish(
     Ok((seat, porter))
 }
 
-/// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
+/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
 fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
         return Ok(Vec::new());
     }
     let mut trees = Vec::new();
+    for layer in &plan.layers {
+        trees.push(shifted_layer(plan, layer)?);
+    }
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted)?);
@@ -159,9 +178,13 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         trees.push(mapped_tree(CWD, &tree.source, shifted)?);
     }
     for bind in &plan.binds {
+        if bind.shown_as == ShownAs::Volume {
+            trees.push(volume_tree(plan, bind)?);
+            continue;
+        }
         let (user, group) = (plan.user.uid, plan.user.gid);
         if bind.owner == (0, 0) && (user, group) == (0, 0) {
-            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted)?);
+            trees.push(mapped_bind(bind, shifted)?);
             continue;
         }
         let extent =
@@ -171,15 +194,52 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         let owner = idmap::namespace_with(users, groups)
             .map_err(io::Error::other)
             .during("map the workspace's owner to the user inside")?;
-        trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), owner.as_fd())?);
+        trees.push(mapped_bind(bind, owner.as_fd())?);
     }
     Ok(trees)
 }
 
+/// A path of the host, which may lie on a file system that knows no shifted ids.
+fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = format!("show {} with shifted ids", bind.host.display());
+    shift(bind.source.as_fd(), Path::new(""), ids).during(&step).map_err(Failed::of_ids)
+}
+
+/// A volume's files have ids of a range that is nobody's; inside they are those of the sandbox.
+fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
+    let extent = |outside: Option<u32>| Extent {
+        inside: VOLUMES_FIRST,
+        outside: outside.unwrap_or(VOLUMES_FIRST),
+        count: IDS,
+    };
+    let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
+        .map_err(io::Error::other)
+        .during("map the ids of a volume to those inside")?;
+    mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+}
+
+/// A layer that was written with the ids of one sandbox, as another one sees it.
+fn shifted_layer(plan: &Plan, layer: &Layer) -> Result<OwnedFd, Failed> {
+    let step = "show a layer with this sandbox's ids";
+    let shift = |from: &[Extent], to: &[Extent]| match (from, to) {
+        ([from], [to]) if from.inside == to.inside && from.count == to.count => {
+            Ok(Extent { inside: from.outside, outside: to.outside, count: to.count })
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it was written with other ids")),
+    };
+    let users = shift(&layer.ids.users, &plan.ids.users).during(step)?;
+    let groups = shift(&layer.ids.groups, &plan.ids.groups).during(step)?;
+    let ids = idmap::namespace_with(users, groups).map_err(io::Error::other).during(step)?;
+    mapped_tree(CWD, &layer.disk, ids.as_fd())
+}
+
 fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
-    let step = || format!("show {} with shifted ids", path.display());
-    let tree = mount::clone_tree(dir, path, Depth::One).during(&step())?;
-    mount::map_ids(tree.as_fd(), ids, Depth::One).during(&step())?;
+    shift(dir, path, ids).during(&format!("show {} with shifted ids", path.display()))
+}
+
+fn shift(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let tree = mount::clone_tree(dir, path, Depth::One)?;
+    mount::map_ids(tree.as_fd(), ids, Depth::One)?;
     Ok(tree)
 }
 

@@ -152,27 +152,32 @@ fn is_by_another(kind: io::ErrorKind) -> bool {
 }
 
 /// Deletes a tree from inside a user namespace with the sandbox's ids.
-fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
-    let io = |source: io::Error| Blocked::Io { name: path.display().to_string(), source };
-    let (mut wait, mut go) = io::pipe().map_err(io)?;
-    let child = match clone::fork(Namespaces::USER, None).map_err(io)? {
+pub(crate) fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
+    as_ids(ids, || spawn::become_user(0, 0, &[]).is_ok() && remove_tree(path).is_ok())
+        .map_err(|source| Blocked::Io { name: path.display().to_string(), source })?;
+    remove_tree(path)
+}
+
+/// Does something in a process of its own, in a user namespace with these ids. `false` if it failed there.
+pub(crate) fn as_ids(ids: &IdMap, act: impl FnOnce() -> bool) -> io::Result<bool> {
+    let (mut wait, mut go) = io::pipe()?;
+    let child = match clone::fork(Namespaces::USER, None)? {
         Side::Parent(child) => child,
         Side::Child => {
             drop(go);
             let told = wait.read_exact(&mut [0u8; 1]).is_ok();
-            let emptied = told && spawn::become_user(0, 0, &[]).is_ok() && remove_tree(path).is_ok();
-            clone::exit_now(i32::from(!emptied));
+            clone::exit_now(i32::from(!(told && act())));
         }
     };
     drop(wait);
-    let mapped = ids.write(child.pid).map_err(|err| io(io::Error::other(err)));
+    let mapped = ids.write(child.pid).map_err(io::Error::other);
     if mapped.is_ok() {
         let _ = go.write_all(b"g");
     }
     drop(go);
-    child.wait().map_err(io)?;
+    let ended = child.wait()?;
     mapped?;
-    remove_tree(path)
+    Ok(ended.exit_status() == Some(0))
 }
 
 /// How often a tree that another process deletes too is looked through.

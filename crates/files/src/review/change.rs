@@ -2,7 +2,10 @@
 
 use super::tree::Tree;
 use rustix::fs::{FileType, Stat};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 /// All changes, and the two trees they are between.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct Seen {
     pub ctime: (i64, u32),
     /// Which file it is on its file system.
     pub inode: u64,
+    /// User and group it belongs to.
+    pub owner: (u32, u32),
     /// The layer it is in, topmost 0; of no meaning on the host.
     pub layer: usize,
 }
@@ -126,8 +131,19 @@ impl Changes {
     /// Keeps only what lies at or below one of these paths. None at all means everything.
     pub fn keep_below(&mut self, paths: &[PathBuf]) {
         if !paths.is_empty() {
-            self.list.retain(|change| paths.iter().any(|path| change.path.starts_with(path)));
+            self.list.retain(|change| paths.iter().any(|path| change.is_needed_for(path)));
             self.left_out.retain(|left| paths.iter().any(|path| left.path.starts_with(path)));
+            self.part_renames();
+        }
+    }
+
+    /// Half of a rename is a new or a deleted file.
+    fn part_renames(&mut self) {
+        let paths: BTreeSet<PathBuf> = self.list.iter().map(|change| change.path.clone()).collect();
+        for change in &mut self.list {
+            let is_whole = |path: &PathBuf| paths.contains(path);
+            change.renamed_from.take_if(|path| !is_whole(path));
+            change.renamed_to.take_if(|path| !is_whole(path));
         }
     }
 
@@ -155,6 +171,14 @@ impl Change {
     /// What it is now, or was where it is gone.
     pub fn kind(&self) -> Kind {
         self.is.as_ref().or(self.was.as_ref()).map_or(Kind::Special, |seen| seen.kind)
+    }
+
+    /// Whether it lies at or below a path, or is a new directory above it.
+    fn is_needed_for(&self, path: &Path) -> bool {
+        let is_directory =
+            |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory);
+        let is_new_directory = is_directory(&self.is) && !is_directory(&self.was);
+        self.path.starts_with(path) || (is_new_directory && path.starts_with(&self.path))
     }
 
     fn is_counted(&self, all: &Changes) -> bool {
@@ -210,6 +234,7 @@ impl Seen {
             mtime: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
             ctime: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
             inode: stat.st_ino,
+            owner: (stat.st_uid, stat.st_gid),
             layer,
         }
     }

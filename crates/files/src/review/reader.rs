@@ -4,13 +4,13 @@
 //! one is refused, a process in a user namespace with the sandbox's ids opens it and hands it over. It is made when it is
 //! first needed, for which this process must have one thread.
 
-use super::tree::{DIRECTORY_FLAGS, FILE_FLAGS, open_below, read_link};
+use super::tree::{DIRECTORY_FLAGS, FILE_FLAGS, PLACE_FLAGS, look, open_below, read_link};
 use airlock_linux::{
     clone::{self, Child, Namespaces, Side},
     fd,
     idmap::IdMap,
 };
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{fs::Stat, io::Errno};
 use std::{
     cell::RefCell,
     ffi::OsStr,
@@ -51,6 +51,8 @@ enum Wanted {
     Directory = b'd' as isize,
     /// Only whether it was made of a file below.
     Origin = b'o' as isize,
+    /// Not to read it, only to look at it.
+    Place = b'p' as isize,
 }
 
 /// Where overlayfs says that a directory hides what is below it, and of what a file was made (with `userxattr`).
@@ -97,16 +99,26 @@ impl Reader {
         }
     }
 
+    /// What is called `name` in a directory; `None` if nothing is.
+    pub(super) fn look(&self, parent: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Stat>, Errno> {
+        match look(parent, name) {
+            Err(Errno::ACCESS) => match self.ask(parent, name, Wanted::Place) {
+                Ok((Some(place), _)) => rustix::fs::fstat(place).map(Some),
+                Ok((None, _)) => Err(Errno::ACCESS),
+                Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(errno),
+            },
+            other => other,
+        }
+    }
+
     pub(super) fn read_link(&self, directory: BorrowedFd<'_>, path: &OsStr) -> Result<Vec<u8>, Errno> {
-        // Whoever reached the directory of a link may read it; only the way there can be closed.
-        match (read_link(directory, path), std::path::Path::new(path).parent()) {
-            (Err(Errno::ACCESS), Some(parent)) if !parent.as_os_str().is_empty() => {
-                let fd =
-                    self.ask(directory, parent.as_os_str(), Wanted::Directory)?.0.ok_or(Errno::ACCESS)?;
-                let name = std::path::Path::new(path).file_name().ok_or(Errno::INVAL)?;
-                read_link(fd.as_fd(), name)
+        match read_link(directory, path) {
+            Err(Errno::ACCESS) => {
+                let place = self.ask(directory, path, Wanted::Place)?.0.ok_or(Errno::ACCESS)?;
+                Ok(rustix::fs::readlinkat(&place, "", Vec::new())?.into_bytes())
             }
-            (other, _) => other,
+            other => other,
         }
     }
 
@@ -151,7 +163,7 @@ fn is_opaque(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
 /// By the descriptor's name in /proc: `fgetxattr` takes no descriptor that was opened as a place only, and reading a
 /// file's attributes must not need the right to read the file.
 fn has_origin(parent: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
-    let place = open_below(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+    let place = open_below(parent, name, PLACE_FLAGS)?;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
     match rustix::fs::getxattr(path, ORIGIN, &mut [0u8; 0][..]) {
         Ok(_) => Ok(true),
@@ -229,6 +241,7 @@ fn serve(talk: BorrowedFd<'_>) -> io::Result<()> {
                 .and_then(|fd| Ok((is_opaque(fd.as_fd())?, fd)))
                 .map(|(flag, fd)| (Some(fd), flag)),
             b'f' => open_below(directory.as_fd(), path, FILE_FLAGS).map(|fd| (Some(fd), false)),
+            b'p' => open_below(directory.as_fd(), path, PLACE_FLAGS).map(|fd| (Some(fd), false)),
             _ => has_origin(directory.as_fd(), path).map(|flag| (None, flag)),
         };
         let (errno, flag, opened) = match answer {

@@ -19,7 +19,10 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new() -> Fixture {
-        let folder = tempfile::tempdir().unwrap();
+        Fixture::within(tempfile::tempdir().unwrap())
+    }
+
+    pub(super) fn within(folder: tempfile::TempDir) -> Fixture {
         for name in ["host", "upper"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }

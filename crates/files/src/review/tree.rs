@@ -63,7 +63,7 @@ impl Tree {
 
     /// Opens a regular file of the host.
     pub(super) fn open_host(&self, path: &Path) -> Result<File, Error> {
-        let opened = open_below(self.host(), path.as_os_str(), FILE_FLAGS);
+        let opened = self.reader().open_file(self.host(), path.as_os_str());
         opened.and_then(regular).map_err(Error::on("read", path))
     }
 
@@ -76,7 +76,7 @@ impl Tree {
 
     /// Where a link of the host leads.
     pub(super) fn link_on_host(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        read_link(self.host(), path.as_os_str()).map_err(Error::on("read", path))
+        self.reader().read_link(self.host(), path.as_os_str()).map_err(Error::on("read", path))
     }
 }
 
@@ -86,6 +86,9 @@ pub(super) const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+
+/// Something to look at, not to read.
+pub(super) const PLACE_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub(super) const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -120,7 +123,7 @@ pub(super) fn look(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Sta
 
 /// Where a link leads. By the link itself, opened, so that it is the one below the directory.
 pub(super) fn read_link(directory: BorrowedFd<'_>, path: &OsStr) -> Result<Vec<u8>, Errno> {
-    let link = open_below(directory, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+    let link = open_below(directory, path, PLACE_FLAGS)?;
     Ok(rustix::fs::readlinkat(&link, "", Vec::new())?.into_bytes())
 }
 

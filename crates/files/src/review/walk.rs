@@ -8,7 +8,7 @@ use super::{
     content,
     reader::Directory,
     renames,
-    tree::{DIRECTORY_FLAGS, Tree, look, open_below},
+    tree::{DIRECTORY_FLAGS, Tree, open_below},
 };
 use rustix::{
     fs::{Dir, FileType, Stat},
@@ -128,7 +128,10 @@ impl Walk<'_> {
         path: &Path,
         names: &mut BTreeSet<OsString>,
     ) -> Result<(), Error> {
-        let listing = Dir::read_from(directory).map_err(Error::on("list", path))?;
+        // By the descriptor itself: whoever opened it had the right to, and may be another process.
+        let own = directory.try_clone_to_owned();
+        let own = own.map_err(|source| Error::Io { tried: "list", path: path.to_owned(), source })?;
+        let listing = Dir::new(own).map_err(Error::on("list", path))?;
         for entry in listing {
             let entry = entry.map_err(Error::on("list", path))?;
             let name = entry.file_name().to_bytes();
@@ -152,7 +155,7 @@ impl Walk<'_> {
             return Ok(None);
         }
         let was = match &frame.host {
-            Some(host) => look(host.as_fd(), name).map_err(Error::on("look at", &path))?,
+            Some(host) => self.tree.reader().look(host.as_fd(), name).map_err(Error::on("look at", &path))?,
             None => None,
         };
         let was = was.map(|stat| Seen::new(&stat, 0));
@@ -173,8 +176,8 @@ impl Walk<'_> {
         }
         let host = match (&was, &frame.host) {
             (Some(seen), Some(host)) if seen.kind == Kind::Directory => {
-                match open_below(host.as_fd(), name, DIRECTORY_FLAGS) {
-                    Ok(host) => Some(host),
+                match self.tree.reader().open_directory(host.as_fd(), name) {
+                    Ok(host) => Some(host.fd),
                     Err(Errno::XDEV) => {
                         self.leave_out(path, Why::Mount);
                         return Ok(None);
@@ -207,7 +210,11 @@ impl Walk<'_> {
         let mut found: Option<Seen> = None;
         let mut layers = Vec::new();
         for (number, layer) in &frame.layers {
-            let Some(stat) = look(layer.as_fd(), name).map_err(Error::on("look at", path))? else { continue };
+            let Some(stat) =
+                self.tree.reader().look(layer.as_fd(), name).map_err(Error::on("look at", path))?
+            else {
+                continue;
+            };
             let seen = Seen::new(&stat, *number);
             if seen.kind != Kind::Directory {
                 return Ok(match found {
