@@ -5,7 +5,7 @@
 use crate::{
     args::KeepArgs,
     failure::{Failure, Outcome},
-    home,
+    home, visit,
 };
 use airlock_backends::namespaces::Namespaces;
 use airlock_doors::control::server::{self, First};
@@ -19,8 +19,9 @@ use airlock_engine::{
 };
 use airlock_linux::fd;
 use airlock_protocol::{
-    control::{Begin, Refusal, Reply},
+    control::{Begin, Owner, Refusal, Reply},
     frame::{Decoder, Frame},
+    secret::Values,
     state::{Cause, Exit, Status},
 };
 use std::{
@@ -33,7 +34,7 @@ use std::{
 };
 
 /// The program that becomes PID 1 of every sandbox.
-static GUEST: Guest<'static> =
+pub(crate) static GUEST: Guest<'static> =
     Guest { id: env!("AIRLOCK_GUEST_ID"), program: include_bytes!(env!("AIRLOCK_GUEST")) };
 
 const CONNECTION: i32 = 3;
@@ -47,22 +48,31 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
     };
     let (socket, lock) = (inherited(CONNECTION)?, Lock::inherited(inherited(LOCK)?));
     let sandbox = home::store()?.sandbox(&args.id);
-    match begin(&socket, &sandbox) {
-        Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
-        Err(refusal) => {
-            lay_down(&sandbox, lock, &refusal);
-            let code = refusal.code;
-            let _ = say(&socket, &Reply::Refused(refusal));
-            Ok(code)
-        }
+    let first = hear(&socket);
+    if let Ok(first) = &first
+        && first.begin.owner == Owner::Visit
+    {
+        return visit::keep(&sandbox, lock, socket, &first.begin);
     }
+    match begin(first, &sandbox) {
+        Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
+        Err(refusal) => Ok(refuse(&sandbox, lock, &socket, refusal)),
+    }
+}
+
+/// Says that nothing runs, when nothing is left of it.
+fn refuse(sandbox: &Sandbox, lock: Lock, socket: &OwnedFd, refusal: Refusal) -> u8 {
+    lay_down(sandbox, lock, &refusal);
+    let code = refusal.code;
+    let _ = say(socket, &Reply::Refused(refusal));
+    code
 }
 
 /// Nothing ran: a sandbox that never was leaves nothing behind, one that was started anew is stopped as before. Whoever
 /// hears of the refusal finds it so.
 fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
     let done = match sandbox.state() {
-        Ok(mut state) if state.started_at.is_some() => {
+        Ok(mut state) if state.started_at.is_some() || has_files(sandbox) => {
             let cause = Cause::NotStarted { why: refusal.what.clone() };
             state.status = Status::Stopped;
             state.exit = Some(Exit { code: refusal.code, cause, at: airlock_engine::store::now() });
@@ -80,22 +90,28 @@ fn lay_down(sandbox: &Sandbox, lock: Lock, refusal: &Refusal) {
     drop(lock);
 }
 
+/// Whether it goes on from files of another.
+fn has_files(sandbox: &Sandbox) -> bool {
+    sandbox.chain().map_or(true, |chain| !chain.layers.is_empty())
+}
+
 /// What the first client sent.
 struct Started {
     begin: Begin,
     passed: Vec<OwnedFd>,
 }
 
-fn begin(socket: &OwnedFd, sandbox: &Sandbox) -> Result<(Born, UnixListener, Started), Refusal> {
+fn begin(first: io::Result<Started>, sandbox: &Sandbox) -> Result<(Born, UnixListener, Started), Refusal> {
     let refused = |what: &str| {
         let what = what.to_owned();
         move |err: io::Error| Refusal { code: 125, what, why: Some(err.to_string()), fix: None }
     };
     keeper::forbid_memory_images().map_err(refused("memory images of the keeper cannot be forbidden"))?;
-    let mut first = hear(socket).map_err(refused("the command that starts this sandbox said nothing"))?;
+    let mut first = first.map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
-    let values = std::mem::take(&mut first.begin.values);
-    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, &values)?;
+    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, &first.begin)?;
+    // They are the gate's now.
+    first.begin.values = Values::default();
     Ok((born, listener, first))
 }
 
@@ -112,23 +128,41 @@ fn keep(
     let lived = local.block_on(&runtime, live(born, listener, socket, first));
     drop(local);
     drop(runtime);
-    let (keeper, keep, code) = lived.map_err(failed)?;
-    match Rc::try_unwrap(keeper) {
-        Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
-        Err(_) => keeper::note("something still holds the sandbox"),
+    match lived.map_err(failed)? {
+        Lived::Whole { keeper, keep, code } => {
+            match Rc::try_unwrap(keeper) {
+                Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
+                Err(_) => keeper::note("something still holds the sandbox"),
+            }
+            Ok(code)
+        }
+        Lived::Never { keeper, refusal, socket } => {
+            match Rc::try_unwrap(keeper) {
+                Ok(keeper) => birth::give_up(keeper),
+                Err(_) => keeper::note("something still holds the sandbox"),
+            }
+            Ok(refuse(sandbox, lock, &socket, refusal))
+        }
     }
-    Ok(code)
 }
 
-async fn live(
-    born: Born,
-    listener: UnixListener,
-    socket: OwnedFd,
-    first: Started,
-) -> io::Result<(Rc<Keeper>, Keep, u8)> {
+/// How a sandbox ended.
+enum Lived {
+    /// It had a program.
+    Whole { keeper: Rc<Keeper>, keep: Keep, code: u8 },
+    /// It was not sealed.
+    Never { keeper: Rc<Keeper>, refusal: Refusal, socket: OwnedFd },
+}
+
+async fn live(born: Born, listener: UnixListener, socket: OwnedFd, first: Started) -> io::Result<Lived> {
     let mut tasks = Tasks::new();
     let awake = born.wake(first.passed, &mut tasks)?;
     let keeper = awake.keeper;
+    if let Err(refusal) = birth::sealed(&keeper, &Namespaces).await {
+        drop(awake.life);
+        tasks.shutdown().await;
+        return Ok(Lived::Never { keeper, refusal, socket });
+    }
     let news = awake.life.news.clone();
     let first = First { socket, owner: first.begin.owner, news: awake.news };
     let mut door = Tasks::new();
@@ -154,7 +188,7 @@ async fn live(
     keeper.announce(exit);
     while door.join_next().await.is_some() {}
     tasks.shutdown().await;
-    Ok((keeper, keep, code))
+    Ok(Lived::Whole { keeper, keep, code })
 }
 
 /// Waits for the first message, which carries the program's streams.
@@ -174,7 +208,7 @@ fn hear(socket: &OwnedFd) -> io::Result<Started> {
     }
 }
 
-fn say(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
+pub(crate) fn say(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
     let frame = Frame::message(reply, 0).map_err(io::Error::other)?;
     fd::send_all(socket.as_fd(), &frame.encode(), &[])
 }

@@ -28,6 +28,7 @@ mod keeper;
 mod ledger;
 mod mounts;
 mod policy;
+mod progress;
 mod prompt;
 mod pump;
 mod registries;
@@ -38,18 +39,21 @@ mod session;
 mod spec;
 mod streams;
 mod table;
+mod visit;
 
 use clap::Parser;
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 fn main() -> ExitCode {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
-    let mut words = std::env::args_os().skip(1).map(|word| word.into_string().unwrap_or_default());
-    let verb = match (words.next().as_deref(), words.next().and_then(|id| id.parse().ok()), words.next()) {
-        (Some("keep"), Some(id), None) => Some(args::Verb::Keep(args::KeepArgs { id })),
-        (Some("script-host"), None, None) => return finish(scripts::run()),
-        _ => args::Cli::parse().verb,
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let texts: Vec<&str> = words.iter().take(3).map(|word| word.to_str().unwrap_or_default()).collect();
+    let keeper = match texts.as_slice() {
+        ["keep", id] => id.parse().ok().map(|id| args::Verb::Keep(args::KeepArgs { id })),
+        ["script-host"] => return finish(scripts::run()),
+        _ => None,
     };
+    let verb = keeper.or_else(|| args::Verb::quick(&words)).or_else(|| args::Cli::parse().verb);
     finish(commands::perform(verb))
 }
 

@@ -68,6 +68,17 @@ pub(crate) fn settle(
     Ok(())
 }
 
+/// The real path of something that a person typed, given where sandboxed programs may write: a link there is followed
+/// while it stays there.
+pub(crate) fn real_path(typed: &Path, writable: Vec<PathBuf>) -> Result<PathBuf, Failure> {
+    let real = |place: PathBuf| fs::canonicalize(&place).unwrap_or(place);
+    let places = Places { own: writable.into_iter().map(real).collect(), other: Vec::new() };
+    let absolute = std::path::absolute(typed)
+        .map_err(|err| Failure::because(format!("{} is no path", typed.display()), &err))?;
+    resolve(&absolute, &places, Links::Within)
+        .map_err(|failure| Failure { what: format!("{} is not used", typed.display()), ..failure })
+}
+
 /// The path without links. What is not there stays as it is: whoever opens it says so.
 fn resolve(source: &Path, places: &Places, links: Links) -> Result<PathBuf, Failure> {
     let mut real = PathBuf::from("/");

@@ -9,9 +9,11 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
+    files::VolumeUse,
     policy::Policy,
     spec::{Limits, Script, Spec, Stdio, Workspace},
 };
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -79,7 +81,7 @@ pub(crate) fn spec(
         workdir,
         workspace,
         mounts: args.mounts.clone(),
-        volumes: Vec::new(),
+        volumes: volumes(args, host),
         provided: Vec::new(),
         paths: args.paths.clone(),
         tmpfs: args.tmpfs.clone(),
@@ -112,6 +114,42 @@ fn workspace(mode: WorkspaceMode, directory: &Path) -> Workspace {
         WorkspaceMode::Ro => Workspace::Ro { path },
         WorkspaceMode::None => Workspace::None,
     }
+}
+
+/// Volumes by name, and those that keep directories for the project.
+fn volumes(args: &RunArgs, host: &Host) -> Vec<VolumeUse> {
+    let project = host.directory.as_path();
+    let kept = args.persist.iter().map(|directory| {
+        let target = home_inside(directory, host);
+        let volume = kept_name(project, &target);
+        VolumeUse { volume, target, read_only: false, project: Some(project.to_owned()) }
+    });
+    args.volumes.iter().cloned().chain(kept).collect()
+}
+
+/// A shell makes the home of this host of `~`, where the home inside is meant. The project itself is at the same path inside.
+fn home_inside(directory: &Path, host: &Host) -> PathBuf {
+    let home = host.variables.get("HOME").filter(|home| home.len() > 1);
+    match home.map(|home| directory.strip_prefix(home)) {
+        Some(Ok(below)) if !directory.starts_with(&host.directory) && below != Path::new("") => {
+            Path::new("~").join(below)
+        }
+        _ => directory.to_owned(),
+    }
+}
+
+/// The name of the volume that keeps a directory for a project: readable, and another one for every other pair.
+fn kept_name(project: &Path, directory: &Path) -> String {
+    let word = |path: &Path| -> String {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name.chars().filter(char::is_ascii_alphanumeric).take(20).collect()
+    };
+    let mut hash = Sha256::new();
+    hash.update(project.as_os_str().as_encoded_bytes());
+    hash.update([0]);
+    hash.update(directory.as_os_str().as_encoded_bytes());
+    let digits: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("keep-{}-{}-{digits}", word(project), word(directory))
 }
 
 fn limits(args: &RunArgs) -> Limits {
@@ -222,6 +260,26 @@ mod tests {
         };
         assert_eq!(spec, expected);
         assert_eq!(spec.env["A"], "1");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_project_has_a_name_of_its_own() {
+        let spec =
+            parse(&["--volume", "data:/data:ro", "--persist", "~/.cache", "--persist", "/ü/ö", "true"])
+                .unwrap();
+
+        let names: Vec<&str> = spec.volumes.iter().map(|shown| shown.volume.as_str()).collect();
+        assert!(names.iter().all(|name| name.parse::<Name>().is_ok()), "{names:?}");
+        assert_eq!(names[0], "data");
+        assert!(
+            names[1].starts_with("keep-project-cache-") && names[2].starts_with("keep-project--"),
+            "{names:?}"
+        );
+        assert_eq!(spec.volumes[1].project.as_deref(), Some(Path::new("/srv/project")));
+        assert_ne!(
+            kept_name(Path::new("/a"), Path::new("/b/c")),
+            kept_name(Path::new("/a/b"), Path::new("/c"))
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::plan::{Caller, Identity, Plan};
 use airlock_linux::{clone::Child, fd, idmap::Writing, net::seat::Seat};
 use airlock_protocol::control::Refusal;
 use std::{
+    cell::{OnceCell, RefCell},
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
@@ -13,9 +14,12 @@ pub trait Backend {
     /// Begins with what takes long and needs to know only who is inside, while the caller goes on planning.
     fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal>;
 
-    /// Builds the wall, puts the guest behind it and returns when the guest can be spoken to. Fails closed: on an
-    /// error nothing of the sandbox is left running.
+    /// Builds the wall and begins to put the guest behind it; [`Backend::seal`] waits for that. Fails closed: on an error
+    /// nothing of the sandbox is left running.
     fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal>;
+
+    /// Waits until the guest is sealed and can be spoken to. On an error PID 1 is dead or about to be killed by the caller.
+    fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal>;
 
     /// Makes in an empty directory what `launch` would make on a sandbox's disk, for the next sandbox like this one.
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()>;
@@ -51,19 +55,21 @@ pub struct Confine<'a> {
     pub disk: Option<OwnedFd>,
 }
 
-/// A sandbox that has been built, with no program in it yet.
+/// A sandbox that is being built, with no program in it yet.
 #[derive(Debug)]
 pub struct Launched {
     /// PID 1.
     pub init: Child,
     /// The keeper's end of the guest link.
     pub link: OwnedFd,
-    /// Root directory of the sandbox's devpts, where terminals are made.
-    pub terminals: Option<OwnedFd>,
+    /// Root directory of the sandbox's devpts, where terminals are made; there when it is sealed.
+    pub terminals: OnceCell<OwnedFd>,
+    /// Readable when it is sealed, or will never be; gone after that.
+    pub sealing: RefCell<Option<OwnedFd>>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
     /// Where the workspace is copied on write: the directory that holds what differs, as a place only.
-    pub workspace: Option<OwnedFd>,
+    pub workspace: OnceCell<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
 }

@@ -5,6 +5,7 @@
 //! - [`backend`]: the seam to the places that run it
 //! - [`keeper`]: the process that owns one sandbox
 //! - [`review`]: what a sandbox changed in its copy of the workspace
+//! - [`snapshots`]: files that several sandboxes share, kept, and carried elsewhere
 //! - [`doctor`]: what this host can do
 
 pub mod backend;
@@ -12,6 +13,7 @@ pub mod doctor;
 pub mod keeper;
 pub mod plan;
 pub mod review;
+pub mod snapshots;
 pub mod store;
 
 pub use backend::{Backend, Begun, Confine, Launched, Porter};

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`paths`] | which paths of a workspace are protected or hidden (pure) |
 //! | [`review`] | what a sandbox changed in its copy of the workspace: changes, diff, apply, undo |
+//! | [`layers`] | trees that a sandbox wrote: copied, packed and unpacked |
 //! | [`provider`] | what serves a programmable mount: memory, a directory of the host, and what is built of others |
 //! | [`fuse`] | the kernel's file system protocol, served for a provider |
 
 pub mod fuse;
+pub mod layers;
 pub mod paths;
 pub mod provider;
 pub mod review;

@@ -74,6 +74,11 @@ impl Glob {
         }
     }
 
+    /// What every path begins with that it matches.
+    pub(crate) fn beginning(&self) -> &[u8] {
+        &self.head
+    }
+
     /// The one path it matches, if it has no star.
     pub fn literal(&self) -> Option<String> {
         self.middle.is_empty().then(|| String::from_utf8(self.head.to_vec()).ok())?

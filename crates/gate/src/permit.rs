@@ -26,6 +26,7 @@ pub struct Permit {
     pub(crate) pins: Vec<String>,
     pub(crate) body: Option<Body>,
     pub(crate) meter: Meter,
+    pub(crate) was_asked: bool,
 }
 
 /// What a permit is for.
@@ -166,6 +167,11 @@ impl Permit {
         &self.private
     }
 
+    /// Whether the rule that permitted it asks a person, who said yes.
+    pub fn was_asked(&self) -> bool {
+        self.was_asked
+    }
+
     /// Joins the decision with the end of its flow; 0 for a lookup that was only counted.
     pub fn flow(&self) -> u64 {
         self.trace.flow
@@ -174,6 +180,11 @@ impl Permit {
     /// The rule that permitted it, in words; none with `--audit-only` where no rule did.
     pub fn rule(&self) -> Option<&str> {
         self.trace.rule.as_deref()
+    }
+
+    /// Uses it up.
+    pub fn into_trace(self) -> Trace {
+        self.trace
     }
 
     /// What is left when it is used up.

@@ -10,6 +10,8 @@ pub struct Request {
     pub target: Target,
     /// The port.
     pub port: u16,
+    /// Whether it is inside TLS.
+    pub is_tls: bool,
     /// `GET`, `POST`, …
     pub method: String,
     /// The path, percent-decoded where that is unambiguous; it begins with `/` and holds no `.` or `..` segment, no `//`,

@@ -73,6 +73,7 @@ impl FromStr for Asked {
         let request = Request {
             target: destination.target.clone(),
             port: destination.port_or_https(),
+            is_tls: matches!(scheme, "https" | "wss"),
             method,
             path,
             query,

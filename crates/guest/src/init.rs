@@ -3,6 +3,7 @@
 use crate::{
     link::{Asked, Link},
     programs::Programs,
+    stillness,
 };
 use airlock_linux::{
     clone::{self, Dumpable},
@@ -73,12 +74,20 @@ fn requests(link: &mut Link, programs: &mut Programs) -> io::Result<bool> {
                 let answer = programs.start(&start, descriptors);
                 link.say(&answer)?;
             }
+            ToGuest::Copy(job) => {
+                let answer = programs.copy(&job, descriptors);
+                link.say(&answer)?;
+            }
             ToGuest::Signal { process, signal } => programs.signal(process, signal),
             ToGuest::Clear => {
                 clear(link, programs)?;
                 link.say(&FromGuest::Cleared)?;
             }
-            ToGuest::Freeze => everybody(Signal::STOP)?,
+            ToGuest::Freeze => {
+                everybody(Signal::STOP)?;
+                stillness::wait();
+                link.say(&FromGuest::Frozen)?;
+            }
             ToGuest::Thaw => everybody(Signal::CONT)?,
         }
     }

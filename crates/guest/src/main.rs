@@ -6,11 +6,15 @@
 //!
 //! - [`link`]: frames and descriptors to and from the keeper
 //! - [`init`]: the loop: requests, ended children, reports of session leaders
+//! - [`stillness`]: whether every other process has stopped
 //! - [`programs`]: starting, signalling and finding programs
+//! - [`copies`]: files in and out
 
+mod copies;
 mod init;
 mod link;
 mod programs;
+mod stillness;
 
 fn main() {
     if std::process::id() != 1 {

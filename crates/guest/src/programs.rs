@@ -1,10 +1,14 @@
 //! Starting, signalling and finding programs.
 
+use crate::copies;
 use airlock_linux::{
     signal,
     spawn::{self, Failed, Program, Report, Running},
 };
-use airlock_protocol::guest::{End, FromGuest, Start, Step};
+use airlock_protocol::{
+    copy::CopyJob,
+    guest::{End, FromGuest, Start, Step},
+};
 use std::{
     ffi::CString,
     io,
@@ -39,6 +43,22 @@ impl Programs {
                 FromGuest::Started { process, pid }
             }
             Err(failed) => refused(failed),
+        }
+    }
+
+    /// Starts to copy files, in a process of its own.
+    pub(crate) fn copy(&mut self, job: &CopyJob, pipes: Vec<OwnedFd>) -> FromGuest {
+        let process = job.process;
+        match copies::start(job, pipes) {
+            Ok(child) => {
+                let running = Running { child, program: child, reports: None };
+                self.started.push(Started { process, running });
+                FromGuest::Started { process, pid: u32::try_from(child.as_raw_nonzero().get()).unwrap_or(0) }
+            }
+            Err(err) => {
+                let errno = err.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
+                FromGuest::NotStarted { process, step: Step::Fork, errno }
+            }
         }
     }
 

@@ -218,7 +218,7 @@ impl Drop for Stack {
 /// Forks under the filter of a sandbox, which knows neither `clone3` nor `unshare`.
 ///
 /// The caller is PID 1 of a sandbox or a child of it that [`fork_inside`] made: programs of one thread.
-pub(crate) fn fork_inside() -> io::Result<Option<Pid>> {
+pub fn fork_inside() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread (see above), so the copy is whole and may run any code.
     match unsafe { libc::fork() } {
         0 => Ok(None),
@@ -267,16 +267,23 @@ pub fn exit_now(code: i32) -> ! {
 ///
 /// It shares the memory of this process, so that it costs no copy of it, and does nothing but wait on a stack of its own.
 pub(crate) fn stand_in_user_namespace() -> io::Result<StandIn> {
-    extern "C" fn wait(_: *mut libc::c_void) -> libc::c_int {
-        loop {
+    extern "C" fn wait(parent: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: nothing but a setting of this process.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        // SAFETY: only asks. A parent that ended before the setting was made has another for successor.
+        let now = unsafe { libc::getppid() };
+        while usize::try_from(now) == Ok(parent.addr()) {
             // SAFETY: only waits; no handler ever runs in this process, so that it touches nothing it shares.
             unsafe { libc::pause() };
         }
+        exit_now(0)
     }
     let stack = Stack::new(STAND_IN_STACK)?;
+    let own = usize::try_from(rustix::process::getpid().as_raw_nonzero().get()).map_err(io::Error::other)?;
+    let parent = std::ptr::without_provenance_mut(own);
     let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
     // SAFETY: `wait` neither returns nor unwinds; its stack goes only after the process has been waited for.
-    let pid = unsafe { libc::clone(wait, stack.top(), flags, std::ptr::null_mut()) };
+    let pid = unsafe { libc::clone(wait, stack.top(), flags, parent) };
     match Pid::from_raw(pid) {
         Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(StandIn { pid, _stack: stack }),
         _ => Err(io::Error::last_os_error()),

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use std::{
     fmt::Write as _,
     fs, io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     process::{self, Command, Stdio},
 };
 
@@ -210,17 +210,21 @@ pub fn namespace_with(users: Extent, groups: Extent) -> Result<OwnedFd, Error> {
         .map(|(namespace, _)| namespace)
 }
 
-/// Enters a user and a mount namespace inside this one, with the same ids and every power: nobody in them can undo a mount
-/// that was made outside. The user namespace is made empty, since only a process outside it may write its ids.
-///
-/// What is returned is to be dropped before anybody looks for children of this process.
-pub fn enter_inner(ids: &IdMap) -> io::Result<Ending> {
+/// Makes a user namespace inside this one, with the same ids and nobody in it: only a process outside it may write them.
+/// The limit on processes of this process becomes that of the namespace.
+pub fn inner(ids: &IdMap) -> io::Result<OwnedFd> {
     clone::set_dumpable(Dumpable::Yes)?;
     let (inner, ending) = ids.repeated().namespace().map_err(io::Error::other)?;
-    clone::enter_user_namespace(inner.as_fd())?;
+    drop(ending);
+    Ok(inner)
+}
+
+/// Enters a user namespace that [`inner`] made and a mount namespace of its own, with every power in them: nobody there can
+/// undo a mount that was made outside.
+pub fn enter_inner(inner: BorrowedFd<'_>) -> io::Result<()> {
+    clone::enter_user_namespace(inner)?;
     clone::unshare(Namespaces::MOUNT)?;
-    clone::set_dumpable(Dumpable::No)?;
-    Ok(ending)
+    clone::set_dumpable(Dumpable::No)
 }
 
 /// The user namespace a process is in.

@@ -125,7 +125,14 @@ pub fn devpts(options: &[(&CStr, &CStr)]) -> io::Result<OwnedFd> {
 pub fn overlay(parts: &Overlay<'_>) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let joined = join_layers(parts.lower)?;
-    rustix::mount::fsconfig_set_string(fs.as_fd(), c"lowerdir", joined.as_slice())?;
+    if joined.len() < LONGEST_OPTION {
+        rustix::mount::fsconfig_set_string(fs.as_fd(), c"lowerdir", joined.as_slice())?;
+    } else {
+        // One by one, which kernels know since 6.5.
+        for layer in parts.lower {
+            rustix::mount::fsconfig_set_string(fs.as_fd(), c"lowerdir+", *layer)?;
+        }
+    }
     if let Some((upper, work)) = parts.upper {
         rustix::mount::fsconfig_set_string(fs.as_fd(), c"upperdir", upper)?;
         rustix::mount::fsconfig_set_string(fs.as_fd(), c"workdir", work)?;
@@ -231,6 +238,8 @@ pub fn is_procfs(fd: impl AsFd) -> bool {
 
 /// How often a path is looked up anew; a single retry is rare.
 const MOST_TRIES: u32 = 10_000;
+/// `fsconfig` takes no text that is longer, its closing zero included.
+const LONGEST_OPTION: usize = 256;
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_NOSUID: u64 = 0x2;
 const MOUNT_ATTR_NODEV: u64 = 0x4;

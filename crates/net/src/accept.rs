@@ -20,9 +20,10 @@ use crate::{
 use airlock_gate::{Crossing, Denial, Finished, Permit, Reason, Trace, host::Target, meter::Spent};
 use airlock_linux::net::seat;
 use airlock_protocol::policy::{Tls, Verdict};
-use rustix::net::sockopt;
+use rustix::net::{RecvFlags, recv};
 use std::{
     io,
+    net::SocketAddr,
     os::fd::AsFd,
     rc::Rc,
     time::{Duration, Instant},
@@ -54,9 +55,9 @@ pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
         let accepted = listener.accept().await;
         while flows.try_join_next().is_some() {}
         match accepted {
-            Ok((near, _)) => {
+            Ok((near, from)) => {
                 let wall = Rc::clone(&wall);
-                flows.spawn_local(async move { carry(&wall, near).await });
+                flows.spawn_local(async move { carry(&wall, near, from).await });
             }
             // Too many descriptors, or a connection that was reset before we came.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -65,9 +66,9 @@ pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
     }
 }
 
-/// One connection from beginning to end.
-pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream) {
-    let Ok(to) = seat::original_destination(near.as_fd()) else { return reset(&near) };
+/// One connection from beginning to end, made by `from`.
+pub(crate) async fn carry(wall: &Rc<Wall>, near: TcpStream, from: SocketAddr) {
+    let Ok(to) = seat::original_destination(near.as_fd(), from) else { return reset(&near) };
     if to.ip().to_canonical() == proxy::ADDRESS && to.port() == proxy::PORT {
         return Box::pin(proxy::carry(wall, near)).await;
     }
@@ -110,7 +111,6 @@ pub(crate) async fn carry_permitted(
         Some(Ok(reached)) => {
             let Reached { dialled: Dialled { stream: far, address: dialled }, first, look } = reached;
             address = Some(dialled);
-            keep_alive(&far);
             if private.iter().any(|range| range.contains(dialled.ip())) {
                 wall.leads_to(&ticket, dialled.ip());
             }
@@ -147,23 +147,13 @@ fn spoke_early(wall: &Wall, trace: &Trace) {
     wall.gate.finish(&Finished { trace, address: None, sent: 0, received: 0, lasted, status, code: None });
 }
 
-/// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
-pub(crate) fn keep_alive(far: &TcpStream) {
-    // Where the kernel refuses, the flow lives as long as the program wants.
-    let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
-    let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));
-    let _ = sockopt::set_tcp_keepcnt(far, 4);
-    let _ = sockopt::set_socket_keepalive(far, true);
-}
-
 /// Asks whether a connection may be; a place among the flows if so.
 async fn admit(wall: &Wall, target: Target, port: u16) -> Result<(Permit, Ticket), Denial> {
     let crossing = Crossing::Connect { target: target.clone(), port };
     let ticket = wall.enter(&crossing)?;
     let judge = wall.gate.judge();
-    let asked = judge.connect(&target, port).verdict == Some(Verdict::Ask);
     let permit = wall.gate.ask(crossing).await?;
-    ticket.decided(What::Out { target, port, asked });
+    ticket.decided(What::Out { target, port, asked: permit.was_asked() });
     if !Rc::ptr_eq(&judge, &wall.gate.judge()) {
         // The rules changed while it was decided, and the flow was not among those judged anew.
         wall.judge_anew();
@@ -272,10 +262,12 @@ enum Unheard {
 
 /// Reads until the watch has seen enough to let something pass.
 async fn hear(near: &TcpStream, heard: &mut Held<'_>, watch: &mut Watch) -> Result<Next, Unheard> {
+    // What it says first is often there already, before anybody was told so.
+    let mut read: fn(&TcpStream, &mut [u8]) -> io::Result<usize> =
+        |near, buffer| Ok(recv(near, buffer, RecvFlags::DONTWAIT)?.0);
     loop {
-        near.readable().await.map_err(|_| Unheard::Gone)?;
         let seen = heard.pool.with_buffer(|buffer| {
-            let read = near.try_read(buffer)?;
+            let read = read(near, buffer)?;
             let piece = buffer.get(..read).unwrap_or_default();
             heard.keep(piece);
             Ok(if piece.is_empty() { None } else { Some(watch.look(piece)) })
@@ -293,6 +285,8 @@ async fn hear(near: &TcpStream, heard: &mut Held<'_>, watch: &mut Watch) -> Resu
             Ok(Some(Seen::Over)) => return Ok(Next::Unwatched),
             Ok(Some(Seen::Refuse(why))) => return Err(Unheard::Refused(why)),
         }
+        near.readable().await.map_err(|_| Unheard::Gone)?;
+        read = |near, buffer| near.try_read(buffer);
     }
 }
 

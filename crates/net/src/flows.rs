@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 /// So many may live at a time, where there are descriptors for them; a flow that waits for a person counts.
 pub const MOST: usize = 4096;
 
-/// Descriptors that are left for everything else: attempts beside the first of a flow (64), questions for names (64), and
-/// 128 for the keeper's own.
-const OTHERS: usize = 256;
+/// Descriptors that are left for everything else: attempts beside the first of a flow (64), questions for names (64), connections
+/// to servers that wait (64), and 128 for the keeper's own.
+const OTHERS: usize = 320;
 
 /// The flows of one sandbox.
 #[derive(Debug)]

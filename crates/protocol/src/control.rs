@@ -9,6 +9,7 @@
 
 use crate::{
     approval::{Answer, Pending},
+    copy::Copy,
     event::Event,
     guest::End,
     policy::{Policy, Rule},
@@ -41,6 +42,8 @@ pub enum Owner {
     Foreground,
     /// Nothing: it goes on when the command is gone.
     Detached,
+    /// The command, which wants to look after its files only: no program is started, and its state stays as it is.
+    Visit,
 }
 
 /// What a client asks of a keeper.
@@ -51,6 +54,8 @@ pub enum Request {
     Get,
     /// Run a further program; its passed streams travel along as descriptors.
     Exec(Exec),
+    /// Copy files in or out; the pipe with the archive and the one for the report travel along. Answered as `Exec` is.
+    Copy(Copy),
     /// Send a signal: to the program this connection started, or else to the main program.
     Signal {
         /// The signal's number.
@@ -74,6 +79,8 @@ pub enum Request {
     Pause,
     /// Undo `Pause`.
     Resume,
+    /// Freeze every process as long as this connection lasts: its files are about to be copied.
+    Hold,
     /// The rules in force.
     Policy,
     /// Other rules from now on; what they do not allow any more is closed.

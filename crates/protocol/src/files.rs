@@ -2,7 +2,7 @@
 //! are protected or hidden.
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// A volume shown inside. It outlives the sandbox, and several may share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,11 +10,61 @@ use std::path::PathBuf;
 pub struct VolumeUse {
     /// Its name in the state directory.
     pub volume: String,
-    /// Absolute path inside.
+    /// Absolute path inside, or one below the home directory there that begins with `~/`.
     pub target: PathBuf,
     /// Writes are refused.
     #[serde(default)]
     pub read_only: bool,
+    /// The project whose directory it keeps (`--persist`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<PathBuf>,
+}
+
+/// What is written down of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// What a person calls it.
+    pub name: String,
+    /// When it was made (RFC 3339, UTC).
+    pub created_at: String,
+    /// What a person wants to know of it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What it keeps for a project (`--persist`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persist: Option<Persist>,
+    /// Whose its files are; nothing as long as no sandbox has used it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<VolumeIds>,
+}
+
+/// What a volume keeps for a project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persist {
+    /// The project's directory on the host.
+    pub project: PathBuf,
+    /// The directory inside, as it was asked for.
+    pub directory: PathBuf,
+}
+
+/// Whose the files of a volume are on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ids", rename_all = "snake_case")]
+pub enum VolumeIds {
+    /// Host root's volumes: ids of a range of their own, which every sandbox sees as the ids inside.
+    Range {
+        /// The id on the host that is 0 inside.
+        first: u32,
+    },
+    /// An ordinary user's: the user's own id stands for this user inside, ids of the ranges for all others.
+    Own {
+        /// The user inside.
+        uid: u32,
+        /// The group inside.
+        gid: u32,
+    },
+    /// An ordinary user's without ranges: all files are the user's.
+    Single,
 }
 
 /// A programmable mount: files that the keeper serves.

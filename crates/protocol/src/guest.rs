@@ -2,6 +2,7 @@
 //!
 //! What the guest says is hostile input: it stands inside the wall.
 
+use crate::copy::CopyJob;
 use serde::{Deserialize, Serialize};
 
 /// From the keeper to the guest.
@@ -10,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum ToGuest {
     /// Start a program; its three standard streams travel along as descriptors.
     Start(Start),
+    /// Copy files in or out; the pipe with the archive and the one for the report travel along. Told of as a program is.
+    Copy(CopyJob),
     /// Send a signal to a program started before (its process group where it leads one).
     Signal {
         /// Which program.
@@ -95,6 +98,8 @@ pub enum FromGuest {
     },
     /// `Clear` is done.
     Cleared,
+    /// `Freeze` is done: every process stands still, or does not within a while.
+    Frozen,
 }
 
 /// How a process ended.

@@ -7,6 +7,7 @@
 //! | [`state`] | a keeper and whoever reads the state directory |
 //! | [`control`] | a client and a keeper |
 //! | [`guest`] | a keeper and PID 1 inside its sandbox |
+//! | [`copy`] | a client, a keeper and a guest: files in and out |
 //! | [`log`] | a keeper and `airlock logs` |
 //! | [`policy`] | a person and the gate: what may cross the wall |
 //! | [`files`] | a person and the engine: volumes, programmable mounts, protected paths |
@@ -18,6 +19,7 @@
 
 pub mod approval;
 pub mod control;
+pub mod copy;
 pub mod event;
 pub mod files;
 pub mod frame;

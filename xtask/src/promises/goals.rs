@@ -3,6 +3,8 @@
 use super::{
     contender::Figure,
     exec::NSENTER,
+    files,
+    fork::FORK,
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
@@ -37,7 +39,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 27] = [
+const GOALS: [Goal; 35] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -65,6 +67,14 @@ const GOALS: [Goal; 27] = [
     goal(opened::SCRUBBED, As::Root, Some(opened::PLAIN), Border::AtLeast(0.85)),
     goal(opened::IDLE, As::Root, None, Border::AtMost(60.0)),
     goal(opened::POURED, As::Root, None, Border::AtMost(60.0)),
+    goal(files::WORK[0].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[1].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[2].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[3].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(files::WORK[4].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(FORK, As::Root, None, Border::AtMost(100.0)),
+    goal(FORK, As::WithRanges, None, Border::AtMost(100.0)),
+    goal(FORK, As::Single, None, Border::AtMost(100.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.
@@ -97,6 +107,7 @@ fn words(goal: &Goal) -> String {
     match goal.against {
         Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
         None if goal.measure == "gate" => format!("Gate::ask with 1,000 rules {border} us"),
+        None if goal.measure == FORK => format!("fork of 1 GB: {} {border} ms", goal.ours.name()),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
     }
 }

@@ -2,11 +2,13 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
 mod exec;
+mod files;
+mod fork;
 mod gate;
 mod goals;
 mod idle;
@@ -71,7 +73,7 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 7] = [
+const MEASURES: [(&str, Measure); 9] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -79,6 +81,8 @@ const MEASURES: [(&str, Measure); 7] = [
     ("way", way::measure),
     ("gate", gate::measure),
     ("opened", opened::measure),
+    ("files", files::measure),
+    ("fork", fork::measure),
 ];
 
 /// Takes the number of rounds, gives one figure per contender.
@@ -125,7 +129,9 @@ fn options(args: Vec<String>) -> Result<Options> {
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
-        bail!("there is no measurement {only}; there are start, exec, idle, many, way, gate, opened");
+        bail!(
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork"
+        );
     }
     if options.rounds == 0 {
         bail!("--rounds wants at least 1");

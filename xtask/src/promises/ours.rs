@@ -143,6 +143,11 @@ impl Ours {
         self.person.own(&file)
     }
 
+    /// A program outside, run by the same person.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        self.person.command(program)
+    }
+
     /// The directory its sandboxes see.
     pub(crate) fn workspace(&self) -> &Path {
         &self.person.workspace

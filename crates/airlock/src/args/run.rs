@@ -4,7 +4,7 @@ use super::values::{self, EnvWord};
 use crate::secrets::table;
 use airlock_protocol::{
     Name,
-    files::Paths,
+    files::{Paths, VolumeUse},
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
@@ -14,7 +14,8 @@ pub(super) const RUN_USAGE: &str = "airlock run [OPTIONS] [--] COMMAND...";
 pub(super) const RUN_HELP: &str = "\
 The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
 network but what rules allow. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
---env names. The current directory is its workspace, at the same path.
+--env names. The current directory is its workspace, at the same path: it sees your files and changes a copy of them,
+unless --workspace says otherwise. Files with secrets (.env, private keys) are hidden.
 
 stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
 are a terminal it gets a terminal of its own.
@@ -24,6 +25,7 @@ checked several times a second, so that a burst can go over it before the sandbo
 
 Examples:
   airlock run -- npm test
+  airlock run --workspace rw -- cargo fmt
   airlock run --workspace ro --memory 2G --timeout 5m -- ./untrusted
   airlock run --allow npm --allow api.example.com --ask '*.example.org' -- ./agent
   airlock run --secret ANTHROPIC_API_KEY --secret TOKEN@api.example.com -- ./agent
@@ -59,7 +61,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "config", help_heading = "Identity")]
     pub(crate) no_config: bool,
 
-    /// The current directory inside: rw (default; writes go to the host), ro or none
+    /// The current directory inside: cow (default; writes go to a copy), rw (to the host), ro or none
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true, help_heading = "Files")]
     pub(crate) workspace: Option<WorkspaceMode>,
     /// Directory to start in (default: the workspace, or / without one)
@@ -68,6 +70,12 @@ pub(crate) struct RunArgs {
     /// Show a host path inside; repeatable
     #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount, help_heading = "Files")]
     pub(crate) mounts: Vec<Mount>,
+    /// Show a volume inside, made if there is none (`airlock volume`); repeatable
+    #[arg(long = "volume", value_name = "NAME:DIR[:ro]", value_parser = values::volume, help_heading = "Files")]
+    pub(crate) volumes: Vec<VolumeUse>,
+    /// Keep a directory inside, such as ~/.cache, for the next sandboxes of this project; repeatable
+    #[arg(long, value_name = "DIR", value_parser = values::inside_or_home, help_heading = "Files")]
+    pub(crate) persist: Vec<PathBuf>,
     /// An empty directory in memory; repeatable
     #[arg(long, value_name = "DIR[:SIZE]", value_parser = values::tmpfs, help_heading = "Files")]
     pub(crate) tmpfs: Vec<Tmpfs>,

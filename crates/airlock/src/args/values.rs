@@ -2,6 +2,8 @@
 
 use super::run::Network;
 use airlock_protocol::{
+    Name,
+    files::VolumeUse,
     size as sizes,
     spec::{Disk, DiskBy, Mount, Publish, Restart, Tmpfs},
 };
@@ -96,6 +98,49 @@ pub(crate) fn mount(text: &str) -> Result<Mount, String> {
     // Where links in it lead is looked at by `mounts`.
     let source = std::path::absolute(source).map_err(|err| err.to_string())?;
     Ok(Mount { source, target: inside(target)?, read_only })
+}
+
+/// `NAME:DIR`, `NAME:DIR:ro`, `NAME:DIR:rw`.
+pub(crate) fn volume(text: &str) -> Result<VolumeUse, String> {
+    let mut parts = text.split(':');
+    let (Some(name), Some(target), mode, None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err("write NAME:DIR or NAME:DIR:ro".to_owned());
+    };
+    if name.starts_with(['/', '.', '~']) {
+        return Err(format!("{name:?} is a path of this host: show it with --mount {text}"));
+    }
+    let read_only = match mode {
+        None | Some("rw") => false,
+        Some("ro") => true,
+        Some(other) => return Err(format!("{other:?} is neither ro nor rw")),
+    };
+    let volume = volume_name(name)?.to_string();
+    Ok(VolumeUse { volume, target: inside_or_home(target)?, read_only, project: None })
+}
+
+/// What a volume may be called.
+pub(crate) fn volume_name(text: &str) -> Result<Name, String> {
+    let rule = "a letter or digit, then letters, digits, '-', '_' and '.', at most 63 characters";
+    text.parse().map_err(|_| format!("{text:?} is not a volume's name: {rule}"))
+}
+
+/// `KEY=VALUE` or `KEY`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match key.is_empty() || text.chars().any(char::is_control) {
+        true => Err(format!("{text:?} is not KEY=VALUE")),
+        false => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+/// An absolute path inside, or `~/DIR` below the home there.
+pub(crate) fn inside_or_home(target: &str) -> Result<PathBuf, String> {
+    let Some(below) = target.strip_prefix("~/") else { return inside(target) };
+    match inside(&format!("/{below}")) {
+        Ok(path) => Ok(Path::new("~").join(path.strip_prefix("/").unwrap_or(&path))),
+        Err(_) => Err(format!("{target:?} is not a directory below the home inside")),
+    }
 }
 
 /// `DIR` or `DIR:SIZE`, also `DIR:size=SIZE`.
@@ -265,6 +310,21 @@ mod tests {
         for bad in ["/srv", "/srv:data", "/srv:/", "/srv:/a/../b", ":/a", "/a:/b:rx", "/a:/b:ro:x"] {
             assert!(mount(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_volume_has_a_name_and_a_place_inside() {
+        let shown = |target: &str, read_only| {
+            Ok(VolumeUse { volume: "cache".into(), target: target.into(), read_only, project: None })
+        };
+        assert_eq!(volume("cache:/var/cache"), shown("/var/cache", false));
+        assert_eq!(volume("cache:~/.cache/:ro"), shown("~/.cache", true));
+        for bad in
+            ["cache", "cache:", ":/a", "./a:/b", "/a:/b", "a b:/c", "a:b", "a:/", "a:~/", "a:~", "a:/b:rx"]
+        {
+            assert!(volume(bad).is_err(), "{bad:?}");
+        }
+        assert!(volume("a:~/../b").is_err() && inside_or_home("~/a/../../b").is_err());
     }
 
     #[test]

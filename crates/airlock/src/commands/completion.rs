@@ -6,9 +6,9 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 18] = [
+const TAKERS: [&str; 21] = [
     "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart", "wait",
-    "pause", "resume", "rm", "allow", "deny", "ledger",
+    "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [
@@ -92,7 +92,9 @@ complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
 /// Arguments of the generated script that are sandboxes get an action that lists them.
 fn zsh(script: &str) -> String {
     let is_taker = |line: &str| {
-        line.contains("sandbox -- Which sandbox") || line.contains("sandboxes -- Which sandboxes")
+        line.contains("sandbox -- Which sandbox")
+            || line.contains("source -- Which sandbox or snapshot")
+            || line.contains("sandboxes -- Which sandboxes")
     };
     let takes_either = |line: &str| {
         line.contains("from -- A sandbox or a file") || line.contains("to -- What to compare it with")
@@ -148,7 +150,7 @@ mod tests {
             first.is_some_and(|first| {
                 let name = first.get_value_names().and_then(|names| names.first());
                 first.get_id().as_str().starts_with("sandbox")
-                    || name.is_some_and(|name| name == "SANDBOX|FILE")
+                    || name.is_some_and(|name| name.starts_with("SANDBOX|"))
             })
         };
         let mut takers: Vec<_> =

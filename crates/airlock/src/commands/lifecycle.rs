@@ -77,7 +77,7 @@ pub(super) fn is_live(sandbox: &Sandbox) -> Result<bool, Failure> {
 }
 
 /// Starts a new keeper for a sandbox that does not run. Its streams lead to the log: who made it is gone.
-fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
+pub(super) fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     let lock = free_lock(sandbox)?;
     let mut spec = sandbox.spec()?;
     if spec.stdio.streams().iter().any(|stream| matches!(stream, Stream::Passed | Stream::Terminal)) {
@@ -110,7 +110,7 @@ fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
 }
 
 /// The lock of a sandbox that does not run; a keeper that is about to end is waited for.
-fn free_lock(sandbox: &Sandbox) -> Result<Lock, Failure> {
+pub(super) fn free_lock(sandbox: &Sandbox) -> Result<Lock, Failure> {
     if let Some(lock) = sandbox.try_lock()? {
         sandbox.state()?;
         return Ok(lock);

@@ -5,11 +5,15 @@ mod approvals;
 mod change;
 mod completion;
 mod config;
+mod cp;
 mod diff;
 mod discard;
 mod doctor;
 mod exec;
+mod export;
+mod fork;
 mod get;
+mod import;
 mod init;
 mod learn;
 mod ledger;
@@ -21,8 +25,10 @@ mod remove;
 pub(crate) mod review;
 mod run;
 mod secret;
+mod snapshot;
 mod trust;
 mod undo;
+mod volume;
 mod wait;
 
 use crate::{
@@ -47,6 +53,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Ls(args) => list::list(&args),
         Verb::Get(args) => get::get(&args),
         Verb::Logs(args) => logs::logs(&args),
+        Verb::Cp(args) => cp::cp(&args),
         Verb::Kill(args) => lifecycle::kill(&args),
         Verb::Stop(args) => lifecycle::stop(&args),
         Verb::Start(args) => lifecycle::start(&args.sandboxes),
@@ -54,12 +61,17 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Wait(args) => wait::wait(&args),
         Verb::Pause(args) => lifecycle::pause(&args.sandboxes),
         Verb::Resume(args) => lifecycle::resume(&args.sandboxes),
+        Verb::Snapshot(args) => snapshot::perform(&args),
+        Verb::Fork(args) => fork::fork(&args),
+        Verb::Export(args) => export::export(&args),
+        Verb::Import(args) => import::import(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
         Verb::Diff(args) => diff::diff(&args),
         Verb::Apply(args) => apply::apply(&args),
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
+        Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Policy(args) => policy::perform(&args),

@@ -8,6 +8,7 @@ use crate::{
     home,
     say::{Voice, say, say_anyway, say_failure},
 };
+use airlock_engine::snapshots::layers;
 use airlock_engine::store::{Error, Lock, Sandbox, Store, disk_usage};
 use airlock_protocol::{control::Request, size};
 use std::io::Write;
@@ -23,6 +24,18 @@ pub(crate) fn rm(args: &RemoveArgs) -> Outcome {
         }
         remove(sandbox.clone(), Changes::of(args.force))
     })
+    .and_then(|code| collect(&home::store()?).map(|_| code))
+}
+
+/// Deletes layers that only those had which are gone.
+pub(super) fn collect(store: &Store) -> Result<usize, Failure> {
+    let collected = layers::collect(store)?;
+    match collected.failed.first() {
+        None => Ok(collected.removed),
+        Some(why) => Err(Failure::new("some files that were shared could not be deleted")
+            .why(why.clone())
+            .fix("airlock prune (tries again), or delete them as root")),
+    }
 }
 
 pub(crate) fn prune(args: &PruneArgs) -> Outcome {
@@ -45,6 +58,9 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let swept = store.sweep()?;
     for err in swept.failed {
         failed = Some(tell(failed, err.into()));
+    }
+    if let Err(failure) = collect(&store) {
+        failed = Some(tell(failed, failure));
     }
     match args.json {
         true => print_json(&serde_json::json!({
@@ -113,10 +129,10 @@ fn end(sandbox: &Sandbox) -> Result<(), Failure> {
 
 /// Removes a sandbox that does not run. One that its keeper removed by itself meanwhile is removed too.
 fn remove(sandbox: Sandbox, changes: Changes) -> Result<(), Failure> {
-    let Some(lock) = lock(&sandbox)? else { return Ok(()) };
     if changes == Changes::Kept {
         changes::refuse_to_lose(&sandbox)?;
     }
+    let Some(lock) = lock(&sandbox)? else { return Ok(()) };
     match sandbox.remove(lock) {
         Err(Error::Remove { path, source }) => {
             say(Voice::Normal, "the sandbox is gone; some of its files are not");

@@ -209,10 +209,10 @@ fn conclude(args: &RunArgs, sandbox: &Sandbox, spec: &Spec, ended: Ended) -> Out
     };
     let left = settle_changes(sandbox, spec);
     if args.json {
-        let mut facts = serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit });
-        if matches!(spec.workspace, Workspace::Cow { .. }) {
-            facts["changes"] = left.facts();
-        }
+        let is_copied = matches!(spec.workspace, Workspace::Cow { .. });
+        let changes = is_copied.then(|| left.facts());
+        let facts =
+            serde_json::json!({ "id": sandbox.id(), "name": spec.name, "exit": exit, "changes": changes });
         eprintln!("{facts}");
         return Ok(exit.code);
     }
@@ -242,7 +242,7 @@ fn settle_changes(sandbox: &Sandbox, spec: &Spec) -> Left {
     if !matches!(spec.workspace, Workspace::Cow { .. }) || !sandbox.folder().exists() {
         return Left::Nothing;
     }
-    let left = changes::left(sandbox);
+    let left = changes::left(sandbox, spec);
     if left.is_nothing()
         && !spec.keep
         && let Ok(lock) = sandbox.lock()

@@ -22,7 +22,7 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::Paths,
+    files::{Paths, VolumeUse},
     spec::{Disk, Mount, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
@@ -35,7 +35,7 @@ use std::{
 pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 31] = [
+pub(crate) const KEYS: [&str; 33] = [
     "image",
     "name",
     "hostname",
@@ -43,6 +43,8 @@ pub(crate) const KEYS: [&str; 31] = [
     "workspace",
     "workdir",
     "mount",
+    "volume",
+    "persist",
     "tmpfs",
     "read_only",
     "env",
@@ -70,9 +72,9 @@ pub(crate) const KEYS: [&str; 31] = [
 ];
 
 /// Keys whose values in several files are joined; of others the nearest file's counts.
-const LISTS: [&str; 14] = [
-    "mount", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask", "policy", "publish",
-    "secret", "rule", "groups",
+const LISTS: [&str; 16] = [
+    "mount", "volume", "persist", "tmpfs", "env", "env_file", "cap_add", "cap_drop", "allow", "deny", "ask",
+    "policy", "publish", "secret", "rule", "groups",
 ];
 
 /// Whether a key's values in several files are joined.
@@ -96,6 +98,8 @@ pub(crate) struct Settings {
     pub(crate) workspace: Option<WorkspaceMode>,
     pub(crate) workdir: Option<PathBuf>,
     pub(crate) mounts: Vec<Mount>,
+    pub(crate) volumes: Vec<VolumeUse>,
+    pub(crate) persist: Vec<PathBuf>,
     pub(crate) tmpfs: Vec<Tmpfs>,
     pub(crate) read_only: bool,
     pub(crate) env: Vec<EnvWord>,
@@ -171,6 +175,8 @@ impl Settings {
             "workspace" => self.workspace = Some(value.parsed(|text| WorkspaceMode::from_str(text, false))?),
             "workdir" => self.workdir = Some(PathBuf::from(value.text()?)),
             "mount" => self.mounts = value.each(|text| mount(text, folder))?,
+            "volume" => self.volumes = value.each(values::volume)?,
+            "persist" => self.persist = value.each(values::inside_or_home)?,
             "tmpfs" => self.tmpfs = value.each(values::tmpfs)?,
             "read_only" => self.read_only = value.flag()?,
             "env" => self.env = env(value)?,
@@ -232,6 +238,8 @@ impl Settings {
         below(&mut args.restart, self.restart);
         below(&mut args.network.network, self.network);
         before(&mut args.mounts, self.mounts);
+        before(&mut args.volumes, self.volumes);
+        before(&mut args.persist, self.persist);
         before(&mut args.tmpfs, self.tmpfs);
         before(&mut args.env, self.env);
         before(&mut args.cap_add, self.cap_add);

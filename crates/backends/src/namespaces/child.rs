@@ -2,15 +2,14 @@
 
 use super::{
     About, During, Failed,
-    launch::{FAILED, NOT_COPIED, SEALED, SEAT},
-    root, seal,
+    launch::{FAILED, INNER, NOT_COPIED, SEALED},
+    outer, root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
     clone::{self, Namespaces},
     fd, idmap,
     mount::{self, Depth},
-    net::seat,
 };
 use std::{
     collections::VecDeque,
@@ -44,6 +43,8 @@ pub(super) struct Ends {
     pub(super) talk: OwnedFd,
     /// The guest's link.
     pub(super) link: OwnedFd,
+    /// The network namespace whose wall is proven: device and inode.
+    pub(super) network: (u64, u64),
 }
 
 /// Builds, seals and becomes the guest. Speaks to the keeper on `ends.talk`, which closes when the guest is executed.
@@ -51,8 +52,8 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
     let talk = ends.talk.try_clone();
     let Err(failed) = build_and_become(plan, sealing, ends);
     let mut text = vec![match failed.about {
-        About::Wall => FAILED,
         About::Workspace => NOT_COPIED,
+        About::Wall | About::Ids => FAILED,
     }];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = talk.and_then(|talk| fd::send_all(talk.as_fd(), &text, &[]));
@@ -67,6 +68,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     for entry in &sealing.entries {
         rustix::io::write(entry, b"0").during("enter a control group")?;
     }
+    // What was proven of a network holds for this process only if it is in it.
+    if outer::network_here().during("look at the network")? != ends.network {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).during("enter the sandbox's network");
+    }
     let opened = root::Opened::open(plan, sealing.disk)?;
     let trees = receive(talk)?;
     seal::become_builder(&plan.ids, &plan.user).during("become root of the sandbox")?;
@@ -79,13 +84,12 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
-    let ending = idmap::enter_inner(&plan.ids).during("enter the inner namespaces")?;
+    let inner = await_inner(talk)?;
+    idmap::enter_inner(inner.as_fd()).during("enter the inner namespaces")?;
+    drop(inner);
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
-    drop(ending);
-    await_seat(talk)?;
-    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     let handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
     fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
     drop((layer, terminals));
@@ -110,14 +114,15 @@ fn receive(talk: &OwnedFd) -> Result<VecDeque<OwnedFd>, Failed> {
     Ok(trees.into())
 }
 
-/// Until then the network has no rules, and nothing else.
-fn await_seat(talk: &OwnedFd) -> Result<(), Failed> {
-    let mut word = [0u8; 1];
-    fd::receive_with_fds(talk.as_fd(), &mut word, &mut Vec::new()).during("hear from the keeper")?;
-    if word == [SEAT] {
-        return Ok(());
+/// User namespace B. Until it is there the network may have no rules; with it, the keeper has its seat and the wall is
+/// proven.
+fn await_inner(talk: &OwnedFd) -> Result<OwnedFd, Failed> {
+    let (mut word, mut descriptors) = ([0u8; 1], Vec::new());
+    fd::receive_with_fds(talk.as_fd(), &mut word, &mut descriptors).during("hear from the keeper")?;
+    match (word, descriptors.pop()) {
+        ([INNER], Some(inner)) => Ok(inner),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper"),
     }
-    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper")
 }
 
 /// A read-only copy of the mount the guest lies on: through `/proc/1/exe` nobody can ever open it for writing.

@@ -4,7 +4,13 @@ use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
-    plan::{Caller, Identity, chain, refusal},
+    plan::{
+        Bind, Caller, Identity, chain,
+        ids::{IDS, VOLUMES_FIRST},
+        places::ShownAs,
+        refusal,
+    },
+    snapshots::Layer,
 };
 use airlock_images::host::Hide;
 use airlock_linux::{
@@ -17,6 +23,7 @@ use airlock_linux::{
 use airlock_protocol::control::Refusal;
 use rustix::fs::CWD;
 use std::{
+    cell::{OnceCell, RefCell},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -28,8 +35,10 @@ pub struct Namespaces;
 
 /// What the child says when it cannot go on: this byte, then the text.
 pub(super) const FAILED: u8 = b'!';
-/// What is said when the keeper's seat is in the sandbox's network.
+/// What is said when the keeper's seat is in the sandbox's network, and the wall is proven.
 pub(super) const SEAT: u8 = b'n';
+/// What the child is told with user namespace B attached.
+pub(super) const INNER: u8 = b'b';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
 /// What the child says when the workspace cannot be copied on write: this byte, then the text.
@@ -47,8 +56,10 @@ impl Backend for Namespaces {
         let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
         let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
         let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
+        outer::ask_for_inner(&begun, plan.bounds.pids.value);
         let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
-        let ends = child::Ends { talk: child_talk, link: child_link };
+        let network = outer.network_identity().during("look at the network").map_err(refused)?;
+        let ends = child::Ends { talk: child_talk, link: child_link, network };
         let mut ours = Some((talk, link));
         let child = || {
             // Whoever waits for the keeper must hear of its end.
@@ -61,9 +72,10 @@ impl Backend for Namespaces {
         // What the child drops is dropped in its own memory.
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
-            Ok((Handed { terminals, workspace }, seat, porter)) => {
-                let (terminals, seat) = (Some(terminals), Some(seat));
-                Ok(Launched { init, link, terminals, seat, workspace, porter })
+            Ok((seat, porter)) => {
+                let (terminals, workspace, sealing) =
+                    (OnceCell::new(), OnceCell::new(), RefCell::new(Some(talk)));
+                Ok(Launched { init, link, terminals, workspace, sealing, seat: Some(seat), porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -71,6 +83,18 @@ impl Backend for Namespaces {
                 Err(refusal)
             }
         }
+    }
+
+    fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
+        let Some(talk) = launched.sealing.take() else { return Ok(()) };
+        let Handed { terminals, workspace } = listen(&talk).map_err(|(about, why)| match about {
+            About::Wall | About::Ids => unsealed(&plan.caller, &why),
+            About::Workspace => not_copied(&why),
+        })?;
+        // Nobody has set them before: there is a socket to take only once.
+        let _ = launched.terminals.set(terminals);
+        let _ = workspace.map(|layer| launched.workspace.set(layer));
+        Ok(())
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
@@ -93,6 +117,13 @@ fn not_copied(why: &str) -> Refusal {
     refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
 }
 
+/// Why a path of the host could not be shown.
+fn not_shifted(why: &str) -> Refusal {
+    let what = "the workspace or a mount is on a file system that cannot show shifted ids";
+    let fix = "run airlock as the owner of the directory, not as root; or move it to a file system such as ext4 or xfs";
+    refusal(125, what, Some(why), Some(fix))
+}
+
 /// What the child hands over when it is sealed.
 struct Handed {
     /// Its devpts.
@@ -101,17 +132,20 @@ struct Handed {
     workspace: Option<OwnedFd>,
 }
 
-/// Gives the child what only the keeper can give, and waits until it is sealed.
+/// Gives the child what only the keeper can give.
 fn finish(
     plan: &Plan,
     mut begun: Begun,
     outer: &Outer,
     talk: &OwnedFd,
-) -> Result<(Handed, Seat, Option<Porter>), Refusal> {
+) -> Result<(Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
     std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, outer.user()).map_err(failed)?;
+    let trees = trees(plan, outer.user()).map_err(|err| match err.about {
+        About::Ids => not_shifted(&chain(&err)),
+        _ => failed(err),
+    })?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
     let porter = match plan.publish.is_empty() {
@@ -119,24 +153,24 @@ fn finish(
         false => Some(porter::start(outer).map_err(failed)?),
     };
     let seat = outer::seat(&begun).map_err(unsealed)?;
-    fd::send_all(talk.as_fd(), &[SEAT], &[]).during("speak to the child").map_err(failed)?;
+    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
+    let inner = outer::inner(&begun).map_err(unsealed)?;
+    fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
-    let handed = listen(talk).map_err(|(about, why)| match about {
-        About::Wall => unsealed(why),
-        About::Workspace => not_copied(&why),
-    })?;
-    seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
-    Ok((handed, seat, porter))
+    Ok((seat, porter))
 }
 
-/// As host root, the trees whose ids are shifted: two for each part of the image (hidden entries, the host's own),
+/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
 fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
         return Ok(Vec::new());
     }
     let mut trees = Vec::new();
+    for layer in &plan.layers {
+        trees.push(shifted_layer(plan, layer)?);
+    }
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted)?);
@@ -144,9 +178,13 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         trees.push(mapped_tree(CWD, &tree.source, shifted)?);
     }
     for bind in &plan.binds {
+        if bind.shown_as == ShownAs::Volume {
+            trees.push(volume_tree(plan, bind)?);
+            continue;
+        }
         let (user, group) = (plan.user.uid, plan.user.gid);
         if bind.owner == (0, 0) && (user, group) == (0, 0) {
-            trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), shifted)?);
+            trees.push(mapped_bind(bind, shifted)?);
             continue;
         }
         let extent =
@@ -156,15 +194,52 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
         let owner = idmap::namespace_with(users, groups)
             .map_err(io::Error::other)
             .during("map the workspace's owner to the user inside")?;
-        trees.push(mapped_tree(bind.source.as_fd(), Path::new(""), owner.as_fd())?);
+        trees.push(mapped_bind(bind, owner.as_fd())?);
     }
     Ok(trees)
 }
 
+/// A path of the host, which may lie on a file system that knows no shifted ids.
+fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
+    let step = format!("show {} with shifted ids", bind.host.display());
+    shift(bind.source.as_fd(), Path::new(""), ids).during(&step).map_err(Failed::of_ids)
+}
+
+/// A volume's files have ids of a range that is nobody's; inside they are those of the sandbox.
+fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
+    let extent = |outside: Option<u32>| Extent {
+        inside: VOLUMES_FIRST,
+        outside: outside.unwrap_or(VOLUMES_FIRST),
+        count: IDS,
+    };
+    let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
+        .map_err(io::Error::other)
+        .during("map the ids of a volume to those inside")?;
+    mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+}
+
+/// A layer that was written with the ids of one sandbox, as another one sees it.
+fn shifted_layer(plan: &Plan, layer: &Layer) -> Result<OwnedFd, Failed> {
+    let step = "show a layer with this sandbox's ids";
+    let shift = |from: &[Extent], to: &[Extent]| match (from, to) {
+        ([from], [to]) if from.inside == to.inside && from.count == to.count => {
+            Ok(Extent { inside: from.outside, outside: to.outside, count: to.count })
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it was written with other ids")),
+    };
+    let users = shift(&layer.ids.users, &plan.ids.users).during(step)?;
+    let groups = shift(&layer.ids.groups, &plan.ids.groups).during(step)?;
+    let ids = idmap::namespace_with(users, groups).map_err(io::Error::other).during(step)?;
+    mapped_tree(CWD, &layer.disk, ids.as_fd())
+}
+
 fn mapped_tree(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
-    let step = || format!("show {} with shifted ids", path.display());
-    let tree = mount::clone_tree(dir, path, Depth::One).during(&step())?;
-    mount::map_ids(tree.as_fd(), ids, Depth::One).during(&step())?;
+    shift(dir, path, ids).during(&format!("show {} with shifted ids", path.display()))
+}
+
+fn shift(dir: BorrowedFd<'_>, path: &Path, ids: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let tree = mount::clone_tree(dir, path, Depth::One)?;
+    mount::map_ids(tree.as_fd(), ids, Depth::One)?;
     Ok(tree)
 }
 

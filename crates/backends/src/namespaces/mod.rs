@@ -11,11 +11,13 @@ mod etc;
 mod guard;
 mod home;
 mod launch;
+mod layers;
 mod outer;
 mod own;
 mod porter;
 mod root;
 mod seal;
+mod staging;
 mod system;
 mod trust;
 mod workspace;
@@ -41,9 +43,15 @@ pub(crate) enum About {
     Wall,
     /// A workspace that cannot be copied on write.
     Workspace,
+    /// A path of the host whose ids cannot be shifted.
+    Ids,
 }
 
 impl Failed {
+    fn of_ids(self) -> Failed {
+        Failed { about: About::Ids, ..self }
+    }
+
     fn of_the_workspace(self) -> Failed {
         Failed { about: About::Workspace, ..self }
     }

@@ -1,5 +1,5 @@
-//! User namespace A and the network namespace, made ahead: a process that only stands for them makes the wall's network
-//! side while the keeper plans the rest. It ends before any program starts.
+//! What can be made ahead, by a process that only stands for it while the keeper plans the rest: user namespace A, the
+//! network namespace, the wall's network side and its proof, user namespace B. It ends before any program starts.
 
 use super::{
     During, Failed,
@@ -12,7 +12,7 @@ use airlock_engine::{
 };
 use airlock_linux::{
     clone::{self, Namespaces, Side},
-    fd,
+    fd, idmap,
     idmap::Writing,
     net::seat::{self, Seat},
 };
@@ -24,6 +24,8 @@ use std::{
 
 /// What the process says with its user and network namespace attached.
 const MADE: u8 = b'm';
+/// What it says with user namespace B attached.
+const INNER: u8 = b'i';
 /// Why there is no word at all.
 const KILLED: &str = "the process that makes the sandbox's network was killed";
 
@@ -43,6 +45,12 @@ impl Outer {
         [self.user.as_fd(), self.network.as_fd()]
     }
 
+    /// Tells the network namespace from all others: device and inode.
+    pub(super) fn network_identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.network)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// Moves this process there.
     pub(super) fn enter(&self) -> io::Result<()> {
         for namespace in self.namespaces() {
@@ -50,6 +58,12 @@ impl Outer {
         }
         Ok(())
     }
+}
+
+/// The network namespace this process is in, as [`Outer::network_identity`] tells it.
+pub(super) fn network_here() -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::stat("/proc/self/ns/net")?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Starts the process and has its ids written.
@@ -84,19 +98,34 @@ pub(super) fn seat(begun: &Begun) -> Result<Seat, String> {
     Seat::from_descriptors(hear(begun, SEAT)?).ok_or_else(|| KILLED.to_owned())
 }
 
+/// Has user namespace B made, in which so many processes may be. To be waited for with [`inner`].
+pub(super) fn ask_for_inner(begun: &Begun, processes: u64) {
+    // Where nobody listens any more, why not is heard next.
+    let _ = fd::send_all(begun.talk.as_fd(), &processes.to_ne_bytes(), &[]);
+}
+
+/// Waits for user namespace B, after [`seat`].
+pub(super) fn inner(begun: &Begun) -> Result<OwnedFd, String> {
+    hear(begun, INNER)?.pop().ok_or_else(|| KILLED.to_owned())
+}
+
 /// What comes with the next word, which has to be this one.
 fn hear(begun: &Begun, word: u8) -> Result<Vec<OwnedFd>, String> {
-    let (mut bytes, mut said, mut descriptors) = ([0u8; 1024], Vec::new(), Vec::new());
+    let (mut first, mut bytes, mut said, mut descriptors) = ([0u8; 1], [0u8; 1024], Vec::new(), Vec::new());
+    // One byte: the next word may be there already.
+    heard(fd::receive_with_fds(begun.talk.as_fd(), &mut first, &mut descriptors))?;
+    match first {
+        [said] if said == word => return Ok(descriptors),
+        [FAILED] => {}
+        _ => return Err(KILLED.to_owned()),
+    }
+    // Why is all that follows.
     loop {
         let count = heard(fd::receive_with_fds(begun.talk.as_fd(), &mut bytes, &mut descriptors))?;
-        said.extend_from_slice(bytes.get(..count).unwrap_or_default());
-        match said.split_first() {
-            Some((first, _)) if *first == word => return Ok(descriptors),
-            // Why is all that follows.
-            Some((&FAILED, why)) if count == 0 => return Err(String::from_utf8_lossy(why).into_owned()),
-            Some((&FAILED, _)) => {}
-            _ => return Err(KILLED.to_owned()),
+        if count == 0 {
+            return Err(String::from_utf8_lossy(&said).into_owned());
         }
+        said.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
 }
 
@@ -125,5 +154,27 @@ fn make(identity: &Identity, mut written: PipeReader, talk: &OwnedFd) -> Result<
     let seat = seat::build(&identity.ids.group_range())
         .map_err(io::Error::other)
         .during("take a seat in the sandbox's network")?;
-    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")
+    // No rule asks who sends, so that what is refused here is refused to any program of this network.
+    seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
+    fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")?;
+    drop(seat);
+    make_inner(identity, talk)
 }
+
+/// User namespace B: the limit on processes in force now bounds those of all ids inside together.
+fn make_inner(identity: &Identity, talk: &OwnedFd) -> Result<(), Failed> {
+    let mut processes = [0u8; 8];
+    File::from(talk.try_clone().during("hear from the keeper")?)
+        .read_exact(&mut processes)
+        .during("hear from the keeper")?;
+    // Those that build count too.
+    let most = Some(u64::from_ne_bytes(processes).max(BUILDERS));
+    let limit = rustix::process::Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(rustix::process::Resource::Nproc, limit)
+        .during("limit the number of processes")?;
+    let inner = idmap::inner(&identity.ids).during("make the inner user namespace")?;
+    fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("hand over the inner user namespace")
+}
+
+/// This process, the one that builds, and the one that stands for user namespace B.
+const BUILDERS: u64 = 3;

@@ -7,17 +7,23 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
-    os::fd::BorrowedFd,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 /// Files of accounts, which a sandbox may change and keep.
 const ACCOUNTS: [&str; 4] = ["passwd", "group", "shadow", "gshadow"];
 
-/// Writes all of them that are not there.
-pub(super) fn write(upper: BorrowedFd<'_>, files: &[(&'static str, String)]) -> Result<(), Failed> {
+/// Writes all of them that are not there. What the sandbox made of the accounts may lie in one of the layers `below`.
+pub(super) fn write(
+    upper: BorrowedFd<'_>,
+    below: &[OwnedFd],
+    files: &[(&'static str, String)],
+) -> Result<(), Failed> {
+    let is_below = |name: &str| below.iter().any(|layer| mount::exists(layer.as_fd(), Path::new(name)));
     files
         .iter()
+        .filter(|(name, _)| !(ACCOUNTS.contains(name) && is_below(name)))
         .try_for_each(|(name, text)| write_one(upper, name, text).during(&format!("write /etc/{name}")))
 }
 
@@ -66,7 +72,7 @@ fn says(directory: BorrowedFd<'_>, name: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, os::fd::AsFd as _, os::unix::fs::PermissionsExt as _};
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     const FILES: [(&str, &str); 3] = [("hosts", "a\n"), ("passwd", "root\n"), ("resolv.conf", "b\n")];
 
@@ -84,13 +90,27 @@ mod tests {
         };
         let before = FILES.map(|(name, _)| inode(name));
 
-        write(upper.as_fd(), &files()).unwrap();
+        write(upper.as_fd(), &[], &files()).unwrap();
 
         assert_eq!(before.map(|there| there.is_some()), [false, true, true]);
         assert_eq!([inode("passwd"), inode("resolv.conf")], [before[1], before[2]]);
         for (name, text) in FILES {
             assert_eq!(fs::read_to_string(dir.path().join(name)).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn accounts_of_a_layer_stay_and_what_is_ours_comes_anew() {
+        let (dir, layer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (upper, below) = (File::open(dir.path()).unwrap(), File::open(layer.path()).unwrap());
+        for (name, _) in FILES {
+            fs::write(layer.path().join(name), "old\n").unwrap();
+        }
+
+        write(upper.as_fd(), &[below.into()], &files()).unwrap();
+
+        let there = FILES.map(|(name, _)| dir.path().join(name).exists());
+        assert_eq!(there, [true, false, true]);
     }
 
     #[test]
@@ -102,7 +122,7 @@ mod tests {
         fs::set_permissions(dir.path().join("resolv.conf"), fs::Permissions::from_mode(0o666)).unwrap();
         std::os::unix::fs::symlink("passwd", dir.path().join("hosts")).unwrap();
 
-        write(upper.as_fd(), &files()).unwrap();
+        write(upper.as_fd(), &[], &files()).unwrap();
 
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!([read("passwd"), read("hosts"), read("resolv.conf")], ["mine\n", "a\n", "b\n"]);

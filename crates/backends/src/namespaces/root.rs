@@ -1,7 +1,9 @@
 //! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
 //! sandbox's own directories, and what of the host was asked for.
 
-use super::{During, Failed, etc, guard, home, own, system, trust, workspace};
+use super::{
+    During, Failed, etc, guard, home, layers, layers::Chain, own, staging::Staging, system, trust, workspace,
+};
 use airlock_engine::{
     Plan,
     plan::{
@@ -28,6 +30,8 @@ pub(super) struct Opened {
     binds: Vec<OwnedFd>,
     /// What hides parts of the host, one for each tree that has it. The staging directory may cover their paths.
     layers: VecDeque<OwnedFd>,
+    /// What lies below the sandbox's disk; as host root it comes with the trees.
+    chain: Chain,
     /// The guest program, in this mount namespace.
     pub(super) guest: OwnedFd,
 }
@@ -43,8 +47,9 @@ impl Opened {
             Some(mount) => Disk::Mount(mount),
             None => Disk::Directory(open_dir(CWD, &plan.disk).during("open the sandbox's directory")?),
         };
-        let (mut binds, mut layers) = (Vec::new(), VecDeque::new());
+        let (mut binds, mut layers, mut chain) = (Vec::new(), VecDeque::new(), Chain::default());
         if !plan.caller.is_root() {
+            chain = Chain::open(&plan.layers)?;
             for bind in &plan.binds {
                 binds.push(reopen(bind)?);
             }
@@ -55,7 +60,7 @@ impl Opened {
             }
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
-        Ok(Opened { disk, binds, layers, guest })
+        Ok(Opened { disk, binds, layers, chain, guest })
     }
 }
 
@@ -64,7 +69,7 @@ impl Opened {
 pub(super) fn build(
     plan: &Plan,
     opened: Opened,
-    trees: VecDeque<OwnedFd>,
+    mut trees: VecDeque<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
@@ -74,13 +79,17 @@ pub(super) fn build(
         },
         Disk::Mount(mount) => staging.attach("disk", &mount)?,
     };
-    let own = mount::make_dir(disk.as_fd(), Path::new("root")).during("make the root directory")?;
-    let own = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One)
-        .during("copy the root directory's mount")?;
-    mount::restrict(own.as_fd(), Access::ReadWrite, Depth::One).during("restrict the root directory")?;
+    let mut chain = opened.chain;
+    if plan.caller.is_root() {
+        for number in 0..plan.layers.len() {
+            let layer = trees.pop_front().ok_or(io::ErrorKind::NotFound).during("show a layer")?;
+            chain.push(staging.attach(&format!("below{number}"), &layer)?);
+        }
+    }
+    let own = chain.writable(disk.as_fd(), "root", 0o755)?;
     let root = staging.attach("new", &own)?;
     let covers = system::Covers::default();
-    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, covers };
+    let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, chain, covers };
     builder.own_directories()?;
     builder.image()?;
     system::mount_all(plan, builder.root.as_fd(), &mut builder.covers)?;
@@ -112,17 +121,17 @@ pub(super) fn furnish(plan: &Plan, disk: BorrowedFd<'_>) -> Result<(), Failed> {
             mount::make_dir(root.as_fd(), place).during("make a mount point")?;
         }
     }
-    for (number, tree) in plan.image.trees.iter().enumerate() {
+    for tree in &plan.image.trees {
         let is_etc = tree.host == Path::new("/etc");
         if plan.caller.is_root() || (is_etc && !matches!(tree.hide, Hide::Masks(_))) {
-            let (upper, _) = make_layer(disk, number)?;
+            let (upper, _) = layers::make(disk, &layers::part_of(&tree.host), None)?;
             if is_etc {
                 own::write_shared(upper.as_fd(), &plan.etc)?;
             }
         }
     }
     for path in &plan.image.covered {
-        make_own(disk, &covered_name(path), 0o1777)?;
+        layers::make_own(disk, &covered_name(path), 0o1777)?;
     }
     Ok(())
 }
@@ -139,6 +148,7 @@ struct Builder<'a> {
     root: OwnedFd,
     trees: VecDeque<OwnedFd>,
     layers: VecDeque<OwnedFd>,
+    chain: Chain,
     covers: system::Covers,
 }
 
@@ -201,8 +211,9 @@ impl Builder<'_> {
                     self.read_only_bind(tree)?;
                     self.cover_all(masks)?;
                 }
-                _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Some(number))?,
-                Hide::Layer(_) => self.user_overlay(tree, None)?,
+                _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Access::ReadWrite)?,
+                Hide::Layer(_) => self.user_overlay(tree, Access::ReadOnly)?,
+                Hide::Nothing if self.is_changed(tree)? => self.user_overlay(tree, Access::ReadOnly)?,
                 Hide::Nothing => self.read_only_bind(tree)?,
             }
         }
@@ -224,11 +235,16 @@ impl Builder<'_> {
         };
         let host = self.staging.attach(&format!("l{number}"), host)?;
         let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
-        self.overlay(tree, &lower, Some(number))
+        self.overlay(tree, &lower, Access::ReadWrite)
+    }
+
+    /// Whether a layer changes it: one that was written where it could be.
+    fn is_changed(&self, tree: &Tree) -> Result<bool, Failed> {
+        Ok(!self.chain.part(Path::new(&layers::part_of(&tree.host)))?.is_empty())
     }
 
     /// As an ordinary user: the host's directory below what hides parts of it.
-    fn user_overlay(&mut self, tree: &Tree, upper: Option<usize>) -> Result<(), Failed> {
+    fn user_overlay(&mut self, tree: &Tree, access: Access) -> Result<(), Failed> {
         let step = format!("show {}", tree.host.display());
         let host = open_dir(CWD, &tree.source).during(&step)?;
         let layer = match &tree.hide {
@@ -236,23 +252,25 @@ impl Builder<'_> {
             Hide::Nothing | Hide::Masks(_) => None,
         };
         let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
-        self.overlay(tree, &lower, upper)
+        self.overlay(tree, &lower, access)
     }
 
-    fn overlay(&self, tree: &Tree, lower: &[PathBuf], upper: Option<usize>) -> Result<(), Failed> {
+    fn overlay(&self, tree: &Tree, lower: &[PathBuf], access: Access) -> Result<(), Failed> {
         let step = format!("show {} through an overlay", tree.host.display());
-        let lower: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
-        let writable = match upper {
-            Some(number) => Some(self.upper(number, tree)?),
-            None => None,
+        let below = self.chain.part(Path::new(&layers::part_of(&tree.host)))?;
+        let writable = match access {
+            Access::ReadOnly => None,
+            Access::ReadWrite => Some(self.upper(tree, &below)?),
         };
+        let below: Vec<PathBuf> = below.iter().map(fd_path).collect();
+        let lower: Vec<&Path> = below.iter().chain(lower).map(PathBuf::as_path).collect();
         let paths = writable.as_ref().map(|(upper, work)| (fd_path(upper), fd_path(work)));
         let parts = Overlay {
             lower: &lower,
             upper: paths.as_ref().map(|(upper, work)| (upper.as_path(), work.as_path())),
         };
         let overlay = mount::overlay(&parts).during(&step)?;
-        if self.plan.root == Access::ReadOnly || upper.is_none() {
+        if self.plan.root == Access::ReadOnly || access == Access::ReadOnly {
             mount::make_read_only(overlay.as_fd(), Depth::One).during(&step)?;
         }
         let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
@@ -260,10 +278,10 @@ impl Builder<'_> {
     }
 
     /// The upper and work directory of one overlay, with our own files in it.
-    fn upper(&self, number: usize, tree: &Tree) -> Result<(OwnedFd, OwnedFd), Failed> {
-        let (upper, work) = make_layer(self.disk.as_fd(), number)?;
+    fn upper(&self, tree: &Tree, below: &[OwnedFd]) -> Result<(OwnedFd, OwnedFd), Failed> {
+        let (upper, work) = layers::make(self.disk.as_fd(), &layers::part_of(&tree.host), below.first())?;
         if tree.host == Path::new("/etc") {
-            own::write(upper.as_fd(), &self.plan.etc)?;
+            own::write(upper.as_fd(), below, &self.plan.etc)?;
         }
         Ok((upper, work))
     }
@@ -294,9 +312,7 @@ impl Builder<'_> {
         for path in &self.plan.image.covered {
             let step = format!("make the sandbox's own {}", path.display());
             let Some(target) = system::open_if_there(self.root.as_fd(), path)? else { continue };
-            let own = make_own(self.disk.as_fd(), &covered_name(path), 0o1777)?;
-            let tree = mount::clone_tree(own.as_fd(), Path::new(""), Depth::One).during(&step)?;
-            mount::restrict(tree.as_fd(), Access::ReadWrite, Depth::One).during(&step)?;
+            let tree = self.chain.writable(self.disk.as_fd(), &covered_name(path), 0o1777)?;
             mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
         }
         Ok(())
@@ -332,7 +348,8 @@ impl Builder<'_> {
                         Source::Tree(tree) => self.staging.attach("project", &tree)?,
                         Source::Place(place) => place,
                     };
-                    let copied = workspace::copied(self.plan, bind, self.disk.as_fd(), &project)?;
+                    let below = self.chain.workspace(&self.plan.layers)?;
+                    let copied = workspace::copied(self.plan, bind, self.disk.as_fd(), (&below, &project))?;
                     layer = Some(copied.layer);
                     copied.mount
                 }
@@ -406,30 +423,6 @@ enum Source {
     Place(OwnedFd),
 }
 
-/// A directory in memory over the host's `/tmp`, seen only here, that trees are attached to while they are needed.
-/// It goes away with the old root.
-struct Staging {
-    directory: OwnedFd,
-}
-
-impl Staging {
-    fn mount() -> Result<Staging, Failed> {
-        let tmpfs = mount::tmpfs(&[(c"mode", c"700")]).during("make a staging directory")?;
-        let place =
-            ["/tmp", "/mnt", "/run", "/var"].iter().find_map(|path| open_dir(CWD, Path::new(path)).ok());
-        let place = place.ok_or(io::ErrorKind::NotFound).during("find a place for the staging directory")?;
-        mount::attach(tmpfs.as_fd(), place.as_fd()).during("attach the staging directory")?;
-        Ok(Staging { directory: tmpfs })
-    }
-
-    /// Attaches a tree under a name of its own and opens it there.
-    fn attach(&self, name: &str, tree: &OwnedFd) -> Result<OwnedFd, Failed> {
-        let target = mount::make_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")?;
-        mount::attach(tree.as_fd(), target.as_fd()).during("stage a tree")?;
-        open_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")
-    }
-}
-
 fn is_mounted(place: &OwnedFd) -> bool {
     let flags = rustix::fs::AtFlags::EMPTY_PATH;
     rustix::fs::statx(place, "", flags, rustix::fs::StatxFlags::empty())
@@ -468,7 +461,7 @@ fn reopen(bind: &Bind) -> Result<OwnedFd, Failed> {
 /// Directories and links of a root that are nobody's but the sandbox's.
 fn own_directories(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
     for (name, mode) in [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)] {
-        make_own(root, name, mode)?;
+        layers::make_own(root, name, mode)?;
     }
     for link in &plan.image.links {
         let name = link.path.strip_prefix("/").unwrap_or(&link.path);
@@ -480,26 +473,9 @@ fn own_directories(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The upper and work directory of one overlay.
-fn make_layer(disk: BorrowedFd<'_>, number: usize) -> Result<(OwnedFd, OwnedFd), Failed> {
-    let make = |name: String| mount::make_dir(disk, Path::new(&name)).during("make a writable layer");
-    Ok((make(format!("upper{number}"))?, make(format!("work{number}"))?))
-}
-
 /// What stands on the disk for a directory of the host that is covered.
 fn covered_name(path: &Path) -> String {
     format!("own{}", path.display().to_string().replace('/', "-"))
-}
-
-fn make_own(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Failed> {
-    let step = format!("make the sandbox's own {name}");
-    let fresh = rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode));
-    let directory = mount::make_dir(parent, Path::new(name)).during(&step)?;
-    if fresh.is_ok() {
-        // The umask may have taken bits away. O_PATH descriptors cannot be changed, their /proc names can.
-        rustix::fs::chmod(fd_path(&directory), Mode::from_raw_mode(mode)).during(&step)?;
-    }
-    Ok(directory)
 }
 
 fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
@@ -507,6 +483,6 @@ fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A path that means exactly this descriptor, for calls that only take paths.
-fn fd_path(fd: &OwnedFd) -> PathBuf {
+pub(super) fn fd_path(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

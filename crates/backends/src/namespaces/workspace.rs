@@ -23,20 +23,23 @@ pub(super) struct Copied {
     pub(super) mount: OwnedFd,
 }
 
-/// Lays the sandbox's layer over the project. Nothing of the project is read or looked through.
+/// Lays the sandbox's layer over the project, and between them those `below` it, topmost first. Nothing of the project is read or
+/// looked through.
 pub(super) fn copied(
     plan: &Plan,
     bind: &Bind,
     disk: BorrowedFd<'_>,
-    project: &OwnedFd,
+    (below, project): (&[OwnedFd], &OwnedFd),
 ) -> Result<Copied, Failed> {
     let step = format!("show a copy of {}", bind.host.display());
     let layers = || -> io::Result<Copied> {
         let place = mount::make_dir(disk, Path::new(WORKSPACE))?;
         let layer = layer(plan, bind, place.as_fd())?;
         let work = mount::make_dir(place.as_fd(), Path::new("work"))?;
-        let (lower, upper, work) = (fd_path(project), fd_path(&layer), fd_path(&work));
-        let mount = mount::overlay(&Overlay { lower: &[&lower], upper: Some((&upper, &work)) })?;
+        let (upper, work) = (fd_path(&layer), fd_path(&work));
+        let lower: Vec<PathBuf> = below.iter().chain([project]).map(fd_path).collect();
+        let lower: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
+        let mount = mount::overlay(&Overlay { lower: &lower, upper: Some((&upper, &work)) })?;
         Ok(Copied { layer, mount })
     };
     let copied = layers().during(&step).map_err(Failed::of_the_workspace)?;

@@ -77,6 +77,8 @@ struct Connection {
     programs: JoinSet<()>,
     /// Who tells of events; they end when the client's own business does.
     watchers: JoinSet<()>,
+    /// Whether the sandbox is frozen for this client.
+    holds: bool,
 }
 
 impl Connection {
@@ -89,7 +91,8 @@ impl Connection {
         let incoming = Incoming { socket, decoder: Decoder::default(), descriptors: VecDeque::new() };
         let (own, finished) = (Rc::default(), Rc::default());
         let (programs, watchers) = (JoinSet::new(), JoinSet::new());
-        Ok(Connection { keeper, incoming, replies, own, follows: false, finished, tasks, programs, watchers })
+        let (follows, holds) = (false, false);
+        Ok(Connection { keeper, incoming, replies, own, follows, finished, tasks, programs, watchers, holds })
     }
 
     async fn run(mut self) -> Closed {
@@ -105,6 +108,9 @@ impl Connection {
                 },
             }
         };
+        if self.holds {
+            self.keeper.release().await;
+        }
         let process = self.own.borrow().process;
         if closed == Closed::ByClient
             && let Some(process) = process
@@ -140,6 +146,13 @@ impl Connection {
         match request {
             Request::Get => Some(Reply::State(Box::new(self.keeper.state()))),
             Request::Exec(exec) => self.exec(exec, descriptors).await,
+            Request::Copy(copy) => {
+                if self.follows {
+                    return Some(Reply::Refused(refusal("this connection already has a program")));
+                }
+                let copying = self.keeper.copy(copy, descriptors).await;
+                self.follow(copying).await
+            }
             Request::Signal { signal } => {
                 let own = self.own.borrow().process;
                 let sent = match own {
@@ -161,6 +174,11 @@ impl Connection {
             Request::Wait => self.keeper.wait().await.map(Reply::Ended),
             Request::Pause => done(self.keeper.freeze(None).await),
             Request::Resume => done(self.keeper.thaw().await),
+            Request::Hold => {
+                let held = self.keeper.hold().await;
+                self.holds |= held.as_ref().is_ok_and(|held| *held);
+                done(held.map(drop))
+            }
             Request::Policy => Some(Reply::Policy(self.keeper.gate().policy())),
             Request::SetPolicy(policy) => done(self.keeper.set_policy(policy, "set")),
             Request::AddRules { rules } => done(self.keeper.add_rules(rules, "command line")),
@@ -186,22 +204,26 @@ impl Connection {
         if self.follows {
             return Some(Reply::Refused(refusal("this connection already has a program")));
         }
-        match self.keeper.exec(exec, passed, &mut self.programs).await {
-            Err(refusal) => Some(Reply::Refused(refusal)),
-            Ok(program) => {
-                say(&self.replies, &Reply::Started { pid: program.pid }).await;
-                self.follows = true;
-                self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
-                let (replies, finished, own) =
-                    (self.replies.clone(), self.finished.clone(), self.own.clone());
-                self.tasks.spawn_local(async move {
-                    follow_program(program, &replies).await;
-                    own.borrow_mut().process = None;
-                    finished.notify_one();
-                });
-                None
-            }
-        }
+        let started = self.keeper.exec(exec, passed, &mut self.programs).await;
+        self.follow(started).await
+    }
+
+    /// Tells the client of a program of its own.
+    async fn follow(&mut self, started: Result<Program, Refusal>) -> Option<Reply> {
+        let program = match started {
+            Err(refusal) => return Some(Reply::Refused(refusal)),
+            Ok(program) => program,
+        };
+        say(&self.replies, &Reply::Started { pid: program.pid }).await;
+        self.follows = true;
+        self.own.replace(Own { process: Some(program.process), terminal: program.terminal.clone() });
+        let (replies, finished, own) = (self.replies.clone(), self.finished.clone(), self.own.clone());
+        self.tasks.spawn_local(async move {
+            follow_program(program, &replies).await;
+            own.borrow_mut().process = None;
+            finished.notify_one();
+        });
+        None
     }
 
     fn follow_main(&mut self, news: mpsc::Receiver<News>) {

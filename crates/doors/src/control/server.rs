@@ -59,6 +59,13 @@ pub async fn serve(keeper: Rc<Keeper>, listener: UnixListener, first: First) {
     clients.shutdown().await;
 }
 
+/// Serves the one client of a sandbox that is only visited, until it is done.
+pub async fn serve_visitor(keeper: Rc<Keeper>, socket: OwnedFd) {
+    if fd::set_nonblocking(socket.as_fd()).is_ok() {
+        connection::client(keeper, socket).await;
+    }
+}
+
 async fn accept(keeper: &Rc<Keeper>, listener: &tokio::net::UnixListener, clients: &mut JoinSet<()>) {
     loop {
         tokio::select! {

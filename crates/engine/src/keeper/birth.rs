@@ -1,6 +1,6 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, guard, life, link, log::Log, program, spare, wall, watch, watched};
+use super::{Keeper, Tasks, guard, life, link, log::Log, program, spare, visit, wall, watch, watched};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -15,8 +15,7 @@ use airlock_linux::{
 };
 use airlock_net::publish::Published;
 use airlock_protocol::{
-    control::Refusal,
-    secret::Values,
+    control::{Begin, Owner, Refusal},
     spec::{DiskBy, Spec, Workspace},
     state::{By, Enforced, IdExtent, Limit, State, Status},
 };
@@ -32,7 +31,7 @@ use std::{
 };
 use tokio::{io::Interest, sync::mpsc, task::AbortHandle};
 
-/// A sandbox that stands, with no program in it yet.
+/// A sandbox that is being built, with no program in it yet.
 pub struct Born {
     sandbox: Sandbox,
     spec: Spec,
@@ -41,6 +40,7 @@ pub struct Born {
     group: Option<Group>,
     state: State,
     wall: wall::Prepared,
+    is_visited: bool,
 }
 
 /// The program that becomes PID 1.
@@ -62,18 +62,17 @@ pub struct Awake {
     pub news: mpsc::Receiver<life::News>,
 }
 
-/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `values` are
-/// those of its secrets.
+/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `begin` says
+/// whose it is, and the values of its secrets.
 pub fn build(
     sandbox: &Sandbox,
     backend: &dyn Backend,
     guest: &Guest<'_>,
     passed: &[OwnedFd],
-    values: &Values,
+    begin: &Begin,
 ) -> Result<Born, Refusal> {
-    let spec = sandbox
-        .spec()
-        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    let is_visited = begin.owner == Owner::Visit;
+    let spec = spec_of(sandbox, begin.owner)?;
     let guest_file = sandbox.store().guest().join(guest.id);
     install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
@@ -88,20 +87,21 @@ pub fn build(
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
-    let wall = wall::prepare(sandbox, &spec, values)?;
+    let wall = wall::prepare(sandbox, &spec, &begin.values)?;
     if let Some(authority) = &wall.authority {
         plan.trust(authority.pem());
     }
-    let confined = confine(&plan)?;
-    let mut state = note(sandbox, &spec, &plan, &confined)?;
+    let mut confined = confine(&plan)?;
+    let mut state = match is_visited {
+        false => note(sandbox, &spec, &plan, &confined)?,
+        true => visit::state(sandbox)?,
+    };
     state.published = wall.published.iter().map(Published::wish).collect();
-    guard::stand_in(sandbox, &mut plan, &mut state, |state| {
-        sandbox.write_state(state).map_err(io::Error::other)
-    })
-    .map_err(|err| {
-        let fix = Some("--workspace cow, or make the workspace writable for yourself");
-        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
-    })?;
+    match is_visited {
+        false => stand_in(sandbox, &mut plan, &mut state)?,
+        // Nothing runs that would have to be bounded.
+        true => confined.limits = cgroup::Limits::default(),
+    }
     let group = confined.make(sandbox)?;
     let bounded = bounded_disk(&plan, sandbox, base)?;
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -119,12 +119,32 @@ pub fn build(
         (launched, _) => launched,
     };
     match launched {
-        Ok(launched) => Ok(Born { sandbox: sandbox.clone(), spec, plan, launched, group, state, wall }),
+        Ok(launched) => {
+            let sandbox = sandbox.clone();
+            Ok(Born { sandbox, spec, plan, launched, group, state, wall, is_visited })
+        }
         Err(refusal) => {
             let _ = group.map(Group::remove);
             Err(refusal)
         }
     }
+}
+
+/// What was asked for; where somebody only visits, without what a program would need.
+fn spec_of(sandbox: &Sandbox, owner: Owner) -> Result<Spec, Refusal> {
+    let spec = sandbox
+        .spec()
+        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
+    Ok(if owner == Owner::Visit { visit::without_program(spec) } else { spec })
+}
+
+/// Makes what stands for protected paths that are not there.
+fn stand_in(sandbox: &Sandbox, plan: &mut Plan, state: &mut State) -> Result<(), Refusal> {
+    let note = |state: &State| sandbox.write_state(state).map_err(io::Error::other);
+    guard::stand_in(sandbox, plan, state, note).map_err(|err| {
+        let fix = Some("--workspace cow, or make the workspace writable for yourself");
+        plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
+    })
 }
 
 fn hidden(launched: Launched) -> Result<Launched, Refusal> {
@@ -176,6 +196,7 @@ impl Born {
         state.keeper_pid = Some(std::process::id());
         state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
         let keeper = Keeper {
+            held: Cell::new(false),
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -194,6 +215,7 @@ impl Born {
             gate: self.wall.gate.clone(),
             wall: std::cell::OnceCell::new(),
             published: RefCell::default(),
+            is_visited: self.is_visited,
             plan,
         };
         (keeper, self.wall)
@@ -401,6 +423,38 @@ fn other_limits(plan: &Plan, sandbox: &Sandbox) -> Vec<Enforced> {
     limits
 }
 
+/// Waits until the sandbox is sealed; meanwhile tasks get ready for it.
+pub async fn sealed(keeper: &Keeper, backend: &dyn Backend) -> Result<(), Refusal> {
+    let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
+    // Who cannot be told of it waits below.
+    if let Ok(Some(copy)) = copy
+        && let Ok(sealing) = watched(copy, Interest::READABLE)
+    {
+        let _ = sealing.readable().await;
+    }
+    backend.seal(&keeper.plan, &keeper.launched)
+}
+
+/// Takes down what was to become a sandbox and was never sealed.
+pub fn give_up(keeper: Keeper) {
+    let Keeper { launched, group, .. } = keeper;
+    end(launched);
+    if let Some(Err(err)) = group.map(Group::remove) {
+        super::note(&plan::chain(&err));
+    }
+}
+
+fn end(launched: Launched) {
+    let _ = launched.init.kill();
+    let _ = launched.init.wait();
+    if let Some(porter) = launched.porter {
+        drop(porter.socket);
+        // It would go by itself, unless somebody stopped it.
+        let _ = porter.child.kill();
+        let _ = porter.child.wait();
+    }
+}
+
 /// Ends the sandbox for good: whoever waits is told first, then everything goes.
 pub async fn finish(
     keeper: &Rc<Keeper>,
@@ -448,14 +502,7 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
             gone
         }
     };
-    let _ = launched.init.kill();
-    let _ = launched.init.wait();
-    if let Some(porter) = launched.porter {
-        drop(porter.socket);
-        // It would go by itself, unless somebody stopped it.
-        let _ = porter.child.kill();
-        let _ = porter.child.wait();
-    }
+    end(launched);
     if let Some(Err(err)) = group.map(Group::remove) {
         super::note(&plan::chain(&err));
     }

@@ -10,6 +10,7 @@
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
 //! - [`log`]: what the program wrote, bounded on disk
+//! - [`visit`]: a sandbox that stands for a while without its program
 //! - [`wall`]: the gate, and what carries what it permits
 //! - [`watch`]: the disk, and freezing
 
@@ -23,6 +24,7 @@ mod script;
 pub mod spare;
 mod streams;
 pub mod terminal;
+pub mod visit;
 mod wall;
 mod watch;
 
@@ -78,6 +80,10 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
+    /// Whether somebody only visits: nothing of it is written down.
+    is_visited: bool,
+    /// Whether it is frozen for somebody who copies its files.
+    held: Cell<bool>,
 }
 
 /// What a client may want of the main program.
@@ -106,7 +112,8 @@ impl Keeper {
         tasks: &mut Tasks,
     ) -> Result<program::Program, Refusal> {
         if self.state.borrow().status == Status::Paused {
-            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+            let why = self.state.borrow().note.clone();
+            return Err(plan::refusal(125, "this sandbox is frozen", why.as_deref(), Some("airlock resume")));
         }
         self.refuse_values(&exec)?;
         let mut env = self.plan.env.clone();
@@ -155,6 +162,10 @@ impl Keeper {
     /// Sends a signal to the main program; to one that does not run yet, as soon as it does.
     pub async fn signal_main(&self, signal: i32) -> Result<(), Refusal> {
         let process = self.main.get();
+        if signal == airlock_linux::signal::KILL {
+            // What is frozen does not die.
+            self.thaw_if_frozen().await;
+        }
         if process != 0 {
             return self.signal(process, signal).await;
         }
@@ -224,7 +235,7 @@ impl Keeper {
     /// Whether anything was written into the workspace's copy. What lies in memory is lost with the sandbox anyway.
     fn has_changes(&self) -> bool {
         let in_memory = self.plan.bounds.disk.is_some_and(|disk| disk.by == DiskBy::Tmpfs);
-        match &self.launched.workspace {
+        match self.launched.workspace.get() {
             Some(layer) => !in_memory && !crate::store::is_empty(layer.as_fd()),
             None => false,
         }
@@ -234,7 +245,7 @@ impl Keeper {
     pub fn workspace_layer(&self) -> Result<OwnedFd, Refusal> {
         let what = "this sandbox has no copy of a workspace";
         let fix = Some("airlock run --workspace cow");
-        let layer = self.launched.workspace.as_ref().ok_or_else(|| plan::refusal(125, what, None, fix))?;
+        let layer = self.launched.workspace.get().ok_or_else(|| plan::refusal(125, what, None, fix))?;
         layer
             .try_clone()
             .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
@@ -253,6 +264,9 @@ impl Keeper {
 
     /// Writes the state down for those who do not ask the keeper.
     fn write_down(&self) {
+        if self.is_visited {
+            return;
+        }
         if let Err(err) = self.sandbox.write_state(&self.state.borrow()) {
             note(&plan::chain(&err));
         }

@@ -1,10 +1,13 @@
 //! Starting programs in the sandbox and hearing of them.
 
 use super::{Keeper, Tasks, plan, streams, terminal::Terminal};
+use airlock_linux::fd;
 use airlock_protocol::{
     control::Refusal,
+    copy::{Copy, CopyJob},
     guest::{End, FromGuest, Start, Step, ToGuest, User},
     spec::Stdio,
+    state::Status,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -73,6 +76,7 @@ pub(super) struct Table {
     last: Cell<u32>,
     running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
     alone: Cell<bool>,
+    /// Who waits until everything is gone, or stands still.
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
 
@@ -117,6 +121,31 @@ impl Keeper {
         }
     }
 
+    /// Copies files in or out. `pipes` are the one with the archive and the one for the guest's report.
+    pub async fn copy(&self, copy: Copy, pipes: Vec<OwnedFd>) -> Result<Program, Refusal> {
+        if self.state.borrow().status == Status::Paused {
+            return Err(plan::refusal(125, "this sandbox is frozen", None, Some("airlock resume")));
+        }
+        if pipes.len() != 2 || !pipes.iter().all(fd::is_pipe) {
+            return Err(plan::refusal(125, "files are copied through two pipes", None, None));
+        }
+        let (process, mut events) = self.programs.enter()?;
+        self.programs.alone.set(false);
+        let job = CopyJob { process, copy, user: self.plan.user.clone() };
+        self.tell(ToGuest::Copy(job), pipes).await?;
+        match events.recv().await {
+            Some(Event::Started { pid }) => {
+                let written = streams::Written::default();
+                Ok(Program { process, pid, terminal: None, events, written })
+            }
+            Some(Event::NotStarted { errno, .. }) => {
+                let why = std::io::Error::from_raw_os_error(errno).to_string();
+                Err(plan::refusal(125, "no process could be made for the copy", Some(&why), None))
+            }
+            _ => Err(super::gone()),
+        }
+    }
+
     /// Takes in what the guest said.
     pub(super) fn heard(&self, said: FromGuest) {
         match said {
@@ -131,12 +160,21 @@ impl Keeper {
                 self.programs.pass(process, Event::Ended(end));
                 self.programs.forget(process);
             }
-            FromGuest::Cleared => {
+            FromGuest::Cleared | FromGuest::Frozen => {
                 if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
                     let _ = waiting.send(());
                 }
             }
         }
+    }
+
+    /// Has the guest stop everything in the sandbox but itself.
+    pub(super) async fn stop_all(&self) -> Result<(), Refusal> {
+        let (done, frozen) = tokio::sync::oneshot::channel();
+        self.programs.cleared.replace(Some(done));
+        self.tell(ToGuest::Freeze, Vec::new()).await?;
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), frozen).await;
+        Ok(())
     }
 
     /// Kills everything in the sandbox but PID 1.

@@ -32,7 +32,9 @@ const MOST: usize = 2;
 /// Takes a spare disk for a sandbox that has none, if there is one that fits. Without one the sandbox makes its own.
 pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'static str, String)]) {
     let own_disk = spec.limits.disk.is_none_or(|disk| disk.by == DiskBy::Watched);
-    if !own_disk || spec.user != "0" || sandbox.disk().exists() {
+    // What is made in advance would hide what a layer below has in the same place.
+    let has_layers = sandbox.chain().map_or(true, |chain| !chain.layers.is_empty());
+    if !own_disk || has_layers || spec.user != "0" || sandbox.disk().exists() {
         return;
     }
     let ending = fingerprint(etc);

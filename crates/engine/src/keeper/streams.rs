@@ -161,7 +161,7 @@ fn make_terminal(
 ) -> Result<(Rc<Terminal>, OwnedFd), Refusal> {
     let failed =
         |err: io::Error| plan::refusal(125, "could not make a terminal", Some(&err.to_string()), None);
-    let Some(terminals) = &keeper.launched.terminals else {
+    let Some(terminals) = keeper.launched.terminals.get() else {
         return Err(plan::refusal(125, "this sandbox has no terminals", None, None));
     };
     let pty = pty::open(terminals.as_fd()).map_err(failed)?;

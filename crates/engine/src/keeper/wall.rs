@@ -51,9 +51,9 @@ pub(super) struct Prepared {
     pub(super) gate: Rc<Gate>,
     /// What opened connections are signed with, where any could be.
     pub(super) authority: Option<Rc<Authority>>,
-    egress: Egress,
+    egress: Rc<Egress>,
     script: Option<script::Loaded>,
-    webhook: Option<(Webhook, Egress)>,
+    webhook: Option<Webhook>,
     /// Ports of the host that lead inside, taken.
     pub(super) published: Vec<Published>,
 }
@@ -81,7 +81,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result
     let published = listen(&spec.publish)?;
     let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
     let script = script::load(spec, &gate)?;
-    Ok(Prepared { gate, authority, egress, script, webhook, published })
+    Ok(Prepared { gate, authority, egress: Rc::new(egress), script, webhook, published })
 }
 
 /// Made anew at each start, and only where a rule or a secret looks inside connections.
@@ -132,7 +132,7 @@ fn listen(wishes: &[spec::Publish]) -> Result<Vec<Published>, Refusal> {
 fn ways_out(
     settings: &spec::Egress,
     approvals: &spec::Approvals,
-) -> Result<(Egress, Option<(Webhook, Egress)>), Refusal> {
+) -> Result<(Egress, Option<Webhook>), Refusal> {
     let refused = |why: &str, fix: &str| {
         plan::refusal(125, "the wall of this sandbox cannot be built", Some(why), Some(fix))
     };
@@ -155,8 +155,7 @@ fn ways_out(
     };
     let key = std::fs::read(key).map_err(unread)?.trim_ascii().to_vec();
     let webhook = Webhook::trusting_this_host(url, key, extra).map_err(bad_webhook)?;
-    let other = Egress::new(settings).map_err(bad_proxy)?;
-    Ok((egress, Some((webhook, other))))
+    Ok((egress, Some(webhook)))
 }
 
 impl Prepared {
@@ -168,7 +167,8 @@ impl Prepared {
         tasks.spawn_local(remember(keeper.clone()));
         if let Some(hook) = self.webhook {
             let patience = Duration::from_millis(keeper.spec.approvals.timeout_ms);
-            tasks.spawn_local(tell(Rc::new(hook), gate.clone(), patience));
+            let hook = Rc::new((hook, self.egress.clone()));
+            tasks.spawn_local(tell(hook, gate.clone(), patience));
         }
         let Some(seat) = seat else { return Ok(()) };
         let mut filters = wall::Filters::default();
@@ -264,7 +264,7 @@ pub(super) async fn tell_trouble(gate: Rc<Gate>, news: mpsc::Sender<News>) {
 }
 
 /// Tells the webhook of every question; what it answers while the question stands counts.
-async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, patience: Duration) {
+async fn tell(hook: Rc<(Webhook, Rc<Egress>)>, gate: Rc<Gate>, patience: Duration) {
     let (mut events, mut asked) = (gate.events(), Tasks::new());
     loop {
         match events.recv().await {
@@ -290,7 +290,7 @@ async fn tell(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, patience: Duration) {
     }
 }
 
-async fn ask(hook: Rc<(Webhook, Egress)>, gate: Rc<Gate>, pending: Pending) {
+async fn ask(hook: Rc<(Webhook, Rc<Egress>)>, gate: Rc<Gate>, pending: Pending) {
     let (webhook, egress) = &*hook;
     match webhook.deliver(egress, &pending).await {
         Ok(None) => {}
@@ -423,7 +423,7 @@ mod tests {
             let hook = Webhook::trusting_this_host(&url, b"0123456789abcdef".to_vec(), None).unwrap();
             let egress = Egress::new(&airlock_protocol::spec::Egress::default()).unwrap();
             let mut tasks = Tasks::new();
-            tasks.spawn_local(tell(Rc::new((hook, egress)), gate.clone(), Duration::from_secs(2)));
+            tasks.spawn_local(tell(Rc::new((hook, Rc::new(egress))), gate.clone(), Duration::from_secs(2)));
             tokio::task::yield_now().await;
             for number in 0..MOST_TOLD + 10 {
                 gate.tell(Event::Asked(Box::new(pending(number))));

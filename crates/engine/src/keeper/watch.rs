@@ -26,7 +26,7 @@ impl Keeper {
             None => Err("no control group".to_owned()),
         };
         if done.is_err() {
-            self.tell(ToGuest::Freeze, Vec::new()).await?;
+            self.stop_all().await?;
         }
         self.update(|state| {
             state.status = Status::Paused;
@@ -37,6 +37,43 @@ impl Keeper {
 
     /// Lets them run again.
     pub async fn thaw(&self) -> Result<(), Refusal> {
+        if self.held.get() {
+            let fix = "wait, or end the command that copies them";
+            return Err(plan::refusal(1, "the files of this sandbox are being copied", None, Some(fix)));
+        }
+        self.let_go().await
+    }
+
+    /// Freezes every process until [`Keeper::release`], unless it is frozen anyway. `true` if there is something to release.
+    pub async fn hold(&self) -> Result<bool, Refusal> {
+        let status = self.state.borrow().status;
+        match status {
+            Status::Paused if self.held.get() => Err(plan::refusal(
+                1,
+                "the files of this sandbox are being copied already",
+                None,
+                Some("try again"),
+            )),
+            Status::Paused => Ok(false),
+            Status::Running => {
+                self.held.set(true);
+                let frozen = self.freeze(Some("frozen: its files are being copied")).await;
+                self.held.set(frozen.is_ok());
+                frozen.map(|()| true)
+            }
+            other => {
+                Err(plan::refusal(1, &format!("this sandbox is {}", other.word()), None, Some("try again")))
+            }
+        }
+    }
+
+    /// Lets them run again after [`Keeper::hold`].
+    pub async fn release(&self) {
+        self.held.set(false);
+        let _ = self.let_go().await;
+    }
+
+    async fn let_go(&self) -> Result<(), Refusal> {
         if self.state.borrow().status != Status::Paused {
             return Err(plan::refusal(125, "this sandbox is not frozen", None, None));
         }
@@ -52,7 +89,7 @@ impl Keeper {
     }
 
     pub(super) async fn thaw_if_frozen(&self) {
-        let _ = self.thaw().await;
+        let _ = self.let_go().await;
     }
 
     /// Whether the kernel killed something of the sandbox for want of memory.

@@ -23,10 +23,13 @@ pub struct Caller {
 }
 
 /// How many ids a sandbox has where there are enough.
-const IDS: u32 = 65_536;
+pub const IDS: u32 = 65_536;
 /// Host root's sandboxes take theirs from here: a region no distribution hands out.
 const SHIFTED_FIRST: u32 = 0x7000_0000;
-const SHIFTED_SLOTS: u32 = 4_096;
+const SHIFTED_SLOTS: u32 = 4_095;
+/// Files of host root's volumes belong to the range behind those of the sandboxes: to nobody on the host, and to the same
+/// ids inside whichever sandbox looks at them.
+pub const VOLUMES_FIRST: u32 = SHIFTED_FIRST + SHIFTED_SLOTS * IDS;
 
 impl Caller {
     /// Whoever runs this process.

@@ -2,6 +2,7 @@
 //!
 //! - [`ids`]: which ids a sandbox has on this host
 //! - [`places`]: host paths that may be shown inside, and where
+//! - [`volumes`]: directories that outlive the sandbox
 //! - [`bounds`]: limits, asked for and by default
 //! - [`search`]: what of a workspace is covered, hidden and protected
 //! - [`placeholder`]: what stands for protected paths that are not there
@@ -12,8 +13,12 @@ pub mod placeholder;
 pub mod places;
 pub mod search;
 mod secret;
+mod volumes;
 
-use crate::store::Sandbox;
+use crate::{
+    snapshots::layers::{self, Layer},
+    store::Sandbox,
+};
 use airlock_images::{
     host::{self, HostImage, View},
     trust,
@@ -42,6 +47,8 @@ pub use places::Bind;
 pub struct Plan {
     /// Directory of the sandbox's own files: its root, its layers.
     pub disk: PathBuf,
+    /// What lies below it, read-only, topmost first.
+    pub layers: Vec<Layer>,
     /// Where the guest program lies, checked against the one inside this binary.
     pub guest: PathBuf,
     /// Program and arguments.
@@ -142,12 +149,16 @@ pub fn check(
     let image = host::open(&view(sandbox, &caller), &mut |_| {})
         .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
     refuse_home_in_image(&caller, &image, store.home())?;
+    let mut binds = places::binds(spec, &caller, store.home())?;
+    binds.extend(volumes::binds(spec, store, &caller, &identity)?);
     let Identity { etc, user, home, ids } = identity;
-    let binds = places::binds(spec, &caller, store.home())?;
+    let layers = layers::layers_of(sandbox)?;
+    layers::check_ids(&layers, &ids)?;
     let caps = capabilities(spec, &caller, &binds)?;
     let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
+        layers,
         guest,
         command: spec.command.clone(),
         env: environment(spec, &caller, &home),

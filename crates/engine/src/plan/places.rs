@@ -37,8 +37,10 @@ pub struct Bind {
     pub writes: Writes,
     /// Whether it is a directory or a file.
     pub kind: Kind,
-    /// Its owner on the host, who appears as the user inside.
+    /// Its owner on the host.
     pub owner: (u32, u32),
+    /// How its owners appear inside.
+    pub shown_as: ShownAs,
     /// What below it is covered, hidden and not to be written.
     pub found: Found,
     /// What is to stand for protected paths that are not there.
@@ -52,6 +54,15 @@ pub enum Writes {
     Host,
     /// To a copy on the sandbox's disk.
     Copy,
+}
+
+/// How the owners of what a bind shows appear inside, where this host can map them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownAs {
+    /// The owner of the bind is the user inside, everybody else is nobody.
+    User,
+    /// Every id of the volumes' range is the one it stands for.
+    Volume,
 }
 
 /// What a bind shows.
@@ -154,6 +165,7 @@ fn bind(mount: &Mount, writes: Writes, lists: Option<&Lists>, refused: &Refused)
         writes,
         kind,
         owner: (stat.st_uid, stat.st_gid),
+        shown_as: ShownAs::User,
         found,
         placeholders,
     })
@@ -229,7 +241,7 @@ fn homes(caller: &Caller) -> Vec<PathBuf> {
     homes
 }
 
-fn check_target(target: &Path) -> Result<(), Refusal> {
+pub(super) fn check_target(target: &Path) -> Result<(), Refusal> {
     let plain = target.is_absolute()
         && target.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !plain {

@@ -3,6 +3,7 @@
 use super::{Review, refuse};
 use crate::{
     plan::refusal,
+    snapshots::workspace,
     store::{Sandbox, as_ids, remove_tree},
 };
 use airlock_files::review::names;
@@ -34,7 +35,13 @@ impl Review {
         let _lock = self.hold(sandbox)?;
         let mut changes = self.changes()?;
         changes.keep_below(paths);
-        let Some(layer) = self.tree().layers().first() else { return Ok(Discarded { files: 0 }) };
+        if self.shared > 0 {
+            self.forget_shared(sandbox, paths)?;
+        }
+        let layers = self.tree().layers();
+        let Some(layer) = layers.first().filter(|_| layers.len() > self.shared) else {
+            return Ok(Discarded { files: changes.files() });
+        };
         if let Some(path) = paths.iter().find(|path| !can_go(layer.as_fd(), path)) {
             let what = format!("{} cannot be discarded by itself", names::quote(path.as_os_str().as_bytes()));
             let why = "what the sandbox has there hangs on a directory above it";
@@ -47,6 +54,9 @@ impl Review {
             None => empty(layer.as_fd(), paths),
         };
         emptied?;
+        if self.shared > 0 {
+            return Ok(Discarded { files: changes.files() });
+        }
         let mut left = self.tree().changes().map_err(|err| refuse(&err))?;
         left.keep_below(paths);
         match left.list().first() {
@@ -55,6 +65,18 @@ impl Review {
                 Err(cannot(&format!("{} is still there", names::quote(change.path.as_os_str().as_bytes()))))
             }
         }
+    }
+}
+
+impl Review {
+    /// Layers that others have too are not touched: they are no longer looked through for this sandbox.
+    fn forget_shared(&self, sandbox: &Sandbox, paths: &[PathBuf]) -> Result<(), Refusal> {
+        if let Some(path) = paths.first() {
+            let what = format!("{} cannot be discarded by itself", names::quote(path.as_os_str().as_bytes()));
+            let why = "what the sandbox has there is shared with others that were forked";
+            return Err(refusal(1, &what, Some(why), Some("discard everything")));
+        }
+        workspace::forget(sandbox)
     }
 }
 

@@ -14,6 +14,7 @@ pub use discard::Discarded;
 
 use crate::{
     plan::{chain, refusal},
+    snapshots,
     store::{Lock, Sandbox, UPPER, WORKSPACE},
 };
 use airlock_files::{
@@ -47,6 +48,8 @@ pub struct Review {
     ids: Option<IdMap>,
     /// A disk that was mounted to look into it, and the lock that keeps others from using it.
     mounted: Option<(Limited, Lock)>,
+    /// How many of its layers, the lowest, are shared with other sandboxes.
+    shared: usize,
 }
 
 /// Opens what a sandbox changed, running or not. Where its disk is a file system of its own and it runs, only its keeper can
@@ -83,12 +86,14 @@ fn open_sides(
     let host = open_host(path)?;
     let stat = rustix::fs::fstat(&host).map_err(|err| unopened(&err.to_string(), None))?;
     let (layer, disk) = layer(&spec, &state)?;
+    let below = snapshots::workspace::layers(sandbox)?;
+    let shared = below.len();
     let ids = ids(&state);
     let reader = ids.clone().map_or_else(Reader::plain, Reader::with_ids);
     let lists = Lists::new(&spec.paths).map_err(|err| unopened(&err.to_string(), None))?;
     let is_root = rustix::process::geteuid().is_root();
     Ok(Review {
-        tree: Tree::new(host, layer.into_iter().collect(), reader),
+        tree: Tree::new(host, layer.into_iter().chain(below).collect(), reader),
         lists,
         since: state.copied_since.unwrap_or(0),
         owner: is_root.then_some((stat.st_uid, stat.st_gid)),
@@ -96,6 +101,7 @@ fn open_sides(
         folder: sandbox.folder().join("review"),
         ids,
         mounted: disk,
+        shared,
     })
 }
 

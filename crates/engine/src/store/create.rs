@@ -84,7 +84,8 @@ impl Store {
     }
 }
 
-fn random_id() -> Result<SandboxId, Error> {
+/// Twelve digits nobody has yet.
+pub(crate) fn random_id() -> Result<SandboxId, Error> {
     let mut bytes = [0u8; 6];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty());
     filled.map_err(|errno| failed("read", Path::new("/dev/urandom"))(errno.into()))?;

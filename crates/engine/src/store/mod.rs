@@ -3,6 +3,7 @@
 //! ```text
 //! sandboxes/<id>/{spec.json,state.json,keeper.log,control.sock,log.jsonl,disk/…}
 //! names/<name>      a symbolic link to the id, made exclusively: a name is used once
+//! volumes/<name>/{meta.json,data/}
 //! host/  guest/     what is made once per host
 //! ```
 //!
@@ -25,12 +26,15 @@ mod home;
 mod list;
 mod remove;
 mod sandbox;
+pub mod volumes;
 mod words;
 
+pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
-pub(crate) use remove::as_ids;
 pub use remove::{Blocked, Gone, disk_usage, remove_tree};
+pub(crate) use remove::{as_ids, remove_with};
 pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
+pub(crate) use sandbox::{read, write};
 pub use words::generate_name;
 
 use airlock_protocol::{Name, SandboxId};
@@ -154,7 +158,7 @@ impl Store {
         Sandbox::new(self, id.clone())
     }
 
-    fn sandboxes(&self) -> PathBuf {
+    pub(crate) fn sandboxes(&self) -> PathBuf {
         self.home.join("sandboxes")
     }
 
@@ -198,7 +202,7 @@ pub fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
 
-fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { tried, path, source }
 }

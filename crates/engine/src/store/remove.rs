@@ -152,7 +152,7 @@ fn is_by_another(kind: io::ErrorKind) -> bool {
 }
 
 /// Deletes a tree from inside a user namespace with the sandbox's ids.
-fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
+pub(crate) fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
     as_ids(ids, || spawn::become_user(0, 0, &[]).is_ok() && remove_tree(path).is_ok())
         .map_err(|source| Blocked::Io { name: path.display().to_string(), source })?;
     remove_tree(path)

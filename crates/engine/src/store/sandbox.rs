@@ -227,12 +227,14 @@ pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     entries.all(|entry| entry.is_ok_and(|entry| is_self(&entry)))
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+/// Reads a file of ours.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let bytes = std::fs::read(path).map_err(failed("read", path))?;
     serde_json::from_slice(&bytes).map_err(|source| Error::Unreadable { path: path.to_owned(), source })
 }
 
-fn write<T: Serialize>(folder: &Path, name: &str, value: &T) -> Result<File, Error> {
+/// Replaces a file of ours: readers see the old or the new one, whole.
+pub(crate) fn write<T: Serialize>(folder: &Path, name: &str, value: &T) -> Result<File, Error> {
     let path = folder.join(name);
     let bytes =
         serde_json::to_vec(value).map_err(|source| Error::Unreadable { path: path.clone(), source })?;

@@ -77,9 +77,12 @@ impl Glob {
         }
     }
 
-    /// A glob of what the last name can be.
-    pub(super) fn last(&self) -> Glob {
-        Glob(self.0.last().cloned().into_iter().collect())
+    /// Whether its last name can be this one.
+    pub(super) fn matches_last(&self, name: &[u8]) -> bool {
+        match self.0.last() {
+            Some(Part::Name(pattern)) => matches_name(pattern, name),
+            Some(Part::Any) | None => true,
+        }
     }
 
     /// Whether it means this path.

@@ -54,6 +54,9 @@ struct Lasts {
     patterns: Vec<Glob>,
 }
 
+/// Longest name that file systems take; longer ones are folded the long way.
+const LONGEST_NAME: usize = 255;
+
 impl Lists {
     /// What always counts, and what was asked for.
     pub fn new(paths: &Paths) -> Result<Lists, BadPattern> {
@@ -65,7 +68,7 @@ impl Lists {
         for glob in protected.iter().chain(&hidden) {
             match glob.last_name() {
                 Some(name) => drop(lasts.names.insert(name.to_vec())),
-                None => lasts.patterns.push(glob.last()),
+                None => lasts.patterns.push(glob.clone()),
             }
         }
         Ok(Lists {
@@ -81,9 +84,12 @@ impl Lists {
     /// Whether a path that ends in this name can be in a list when the directory it is in is not. Much cheaper than
     /// asking for each path of a tree.
     pub fn concerns(&self, name: &OsStr) -> bool {
-        let folded = [fold::fold(name.as_bytes())];
-        let is_name = folded.iter().any(|name| self.lasts.names.contains(name));
-        is_name || self.lasts.patterns.iter().any(|glob| glob.matches(&folded))
+        let mut short = [0u8; LONGEST_NAME];
+        let folded = match fold::fold_plain(name.as_bytes(), &mut short) {
+            Some(folded) => folded,
+            None => &fold::fold(name.as_bytes()),
+        };
+        self.lasts.names.contains(folded) || self.lasts.patterns.iter().any(|glob| glob.matches_last(folded))
     }
 
     /// Whether a path, relative to the workspace, is protected or lies below one that is.

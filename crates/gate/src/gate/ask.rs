@@ -35,6 +35,8 @@ struct Ruling {
     pins: Vec<String>,
     body: Option<Body>,
     meter: Meter,
+    /// Whether the rule asks a person.
+    asks: bool,
 }
 
 impl Gate {
@@ -293,8 +295,8 @@ impl Gate {
 
 impl Ruling {
     fn permit(self, kind: Kind, trace: Trace) -> Permit {
-        let Ruling { tls, private, pins, body, meter, .. } = self;
-        Permit { kind, trace, tls, private, pins, body, meter }
+        let Ruling { tls, private, pins, body, meter, asks, .. } = self;
+        Permit { kind, trace, tls, private, pins, body, meter, was_asked: asks }
     }
 }
 
@@ -316,6 +318,7 @@ impl From<Judged<'_>> for Ruling {
             pins: judged.rule.map_or(Vec::new(), |rule| rule.pins().to_vec()),
             body: judged.rule.and_then(CompiledRule::body),
             meter: Meter::default(),
+            asks: verdict == Verdict::Ask,
         }
     }
 }
@@ -359,6 +362,7 @@ fn publish(is_published: bool) -> Ruling {
         pins: Vec::new(),
         body: None,
         meter: Meter::default(),
+        asks: false,
     }
 }
 

@@ -215,15 +215,15 @@ fn query(pairs: &[(String, String)]) -> Option<String> {
 
 /// As `airlock allow` takes it; the whole host where the path would need care in a shell.
 fn url(request: &Request) -> String {
-    let Request { target, port, method, path, .. } = request;
+    let Request { target, port, is_tls, method, path, .. } = request;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~+,=@".contains(&byte);
     if !path.bytes().all(is_plain) || !method.bytes().all(is_plain) {
         return place(target, *port);
     }
-    let scheme = if *port == 80 { "http" } else { "https" };
-    match port {
-        80 | 443 => format!("'{method} {scheme}://{}{path}'", host(target)),
-        _ => format!("'{method} {scheme}://{}{path}'", place(target, *port)),
+    let (scheme, usual) = if *is_tls { ("https", 443) } else { ("http", 80) };
+    match *port == usual {
+        true => format!("'{method} {scheme}://{}{path}'", host(target)),
+        false => format!("'{method} {scheme}://{}{path}'", place(target, *port)),
     }
 }
 

@@ -141,6 +141,11 @@ impl Gate {
         self.generation.subscribe()
     }
 
+    /// How often the rules have changed.
+    pub fn generation_now(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
     /// The crossings that wait for a person, the oldest first.
     pub fn pending(&self) -> Vec<Pending> {
         self.approvals.pending()

@@ -780,6 +780,10 @@ fn a_connection_with_rules_about_requests_is_opened_and_each_request_judged() {
         denial.to_string(),
         "PUT /v1/x at api.test:443 is not allowed: no rule allows it; hint: airlock allow web 'PUT https://api.test/v1/x'"
     );
+    for plain in ["PUT http://api.test:443/v1/x", "PUT http://api.test/v1/x"] {
+        let denial = now(world.gate.ask(request(plain))).unwrap_err();
+        assert_eq!(denial.hint, format!("airlock allow web '{plain}'"));
+    }
     let denial = now(world.gate.ask(request("GET https://api.test/v1/x?debug=1"))).unwrap_err();
     assert_eq!(
         (denial.reason, denial.rule.as_deref()),

@@ -157,8 +157,11 @@ impl Judge {
         let whole: Vec<&super::Claims> = about.iter().map(|said| &said.whole).collect();
         let mut earlier = super::deciding(&whole, &rule.ports);
         earlier.retain(|(_, index)| *index < rule.index);
+        let inside = about.iter().flat_map(|said| &said.inside);
         earlier.extend(
-            about.iter().flat_map(|said| &said.inside).filter(|(_, index)| self.is_wider(*index, rule)),
+            inside
+                .filter(|(_, index, _)| self.is_wider(*index, rule))
+                .map(|(ports, index, _)| (*ports, *index)),
         );
         let taken: Vec<Ports> = earlier.iter().map(|(run, _)| *run).collect();
         super::claims::without(&rule.ports, &taken)
@@ -176,9 +179,11 @@ impl Judge {
     fn add(&mut self, rule: CompiledRule) {
         self.looks_inside |= rule.conditions.is_some();
         for host in &rule.hosts {
-            let claim = |said: &mut super::Said| match rule.conditions {
+            let claim = |said: &mut super::Said| match &rule.conditions {
                 None => said.whole.claim(&rule.ports, rule.index),
-                Some(_) => said.inside.extend(rule.ports.iter().map(|run| (*run, rule.index))),
+                Some(asked) => {
+                    said.inside.extend(rule.ports.iter().map(|run| (*run, rule.index, asked.glance())));
+                }
             };
             match host {
                 Pattern::Name(name) => claim(self.names.entry(name.clone()).or_default()),

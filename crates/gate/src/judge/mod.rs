@@ -30,7 +30,9 @@ pub(crate) use request::Narrowest;
 
 use crate::{
     address::Cidr,
+    conditions::Glance,
     host::{HostName, Target},
+    request::Request,
 };
 use airlock_protocol::policy::{Ports, Tls, Verdict};
 use claims::{Claims, deciding};
@@ -58,7 +60,7 @@ struct Said {
     /// By rules about whole connections.
     whole: Claims,
     /// By rules that ask something of requests, in their order.
-    inside: Vec<(Ports, usize)>,
+    inside: Vec<(Ports, usize, Glance)>,
 }
 
 /// What the rules say about one connection, or about one request.
@@ -156,7 +158,8 @@ impl Judge {
         let decided = deciding(&whole, &[Ports::ALL]);
         let mut open: Vec<Ports> =
             decided.iter().filter(|(_, rule)| self.opens(*rule)).map(|(ports, _)| *ports).collect();
-        for (ports, rule) in about.iter().flat_map(|said| &said.inside).filter(|(_, rule)| self.opens(*rule))
+        for (ports, rule, _) in
+            about.iter().flat_map(|said| &said.inside).filter(|(_, rule, _)| self.opens(*rule))
         {
             let earlier: Vec<Ports> =
                 decided.iter().filter(|(_, other)| other < rule).map(|(ports, _)| *ports).collect();
@@ -194,12 +197,20 @@ impl Judge {
 impl Said {
     /// Rules that ask something of requests on `port`, in their order.
     fn inside_at(&self, port: u16) -> impl Iterator<Item = usize> {
-        self.inside.iter().filter(move |(ports, _)| ports.contains(port)).map(|(_, rule)| *rule)
+        self.inside.iter().filter(move |(ports, ..)| ports.contains(port)).map(|(_, rule, _)| *rule)
+    }
+
+    /// Those of them that could fit `request` at a glance.
+    fn inside_for<'a>(&'a self, request: &'a Request, method: Glance) -> impl Iterator<Item = usize> {
+        let fits = move |(ports, _, glance): &&(Ports, usize, Glance)| {
+            ports.contains(request.port) && glance.could_fit(&method, request.path.as_bytes())
+        };
+        self.inside.iter().filter(fits).map(|(_, rule, _)| *rule)
     }
 
     /// The rules that decide about some port.
     fn rules(&self) -> impl Iterator<Item = usize> {
-        self.whole.rules().chain(self.inside.iter().map(|(_, rule)| *rule))
+        self.whole.rules().chain(self.inside.iter().map(|(_, rule, _)| *rule))
     }
 }
 

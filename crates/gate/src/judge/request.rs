@@ -3,6 +3,7 @@
 use super::{CompiledRule, Judge, Judged, Said};
 use crate::{
     address::Cidr,
+    conditions::Glance,
     glob::Glob,
     host::Target,
     request::{GitCall, Request},
@@ -31,8 +32,9 @@ impl Judge {
             let conditions = self.rules.get(*index).and_then(CompiledRule::conditions);
             conditions.is_some_and(|conditions| conditions.missed(request).is_none())
         };
+        let method = Glance::of_method(&request.method);
         let first =
-            |said: &'a Said| said.inside_at(request.port).take_while(|index| *index < before).find(fits);
+            |said: &'a Said| said.inside_for(request, method).take_while(|index| *index < before).find(fits);
         let first = about.filter_map(first).chain(whole).min();
         let rule = first.and_then(|index| self.rules.get(index));
         Judged { verdict: rule.map(CompiledRule::verdict), rule, tls: Tls::Opened, inside: false }
@@ -105,7 +107,17 @@ fn sample(asked: &policy::Request, target: &Target, port: u16) -> Option<Request
     };
     let websocket = asked.websocket.unwrap_or(false);
     let (query, headers) = (Vec::new(), Vec::new());
-    Some(Request { target: target.clone(), port, method, path, query, headers, websocket, git })
+    Some(Request {
+        target: target.clone(),
+        port,
+        is_tls: port != 80,
+        method,
+        path,
+        query,
+        headers,
+        websocket,
+        git,
+    })
 }
 
 /// What holds for a whole connection whose requests decide.

@@ -364,6 +364,7 @@ fn requests() -> impl Strategy<Value = crate::request::Request> {
         |(target, port, method, path, query, headers, websocket)| crate::request::Request {
             target,
             port,
+            is_tls: true,
             method: method.into(),
             path: path.into(),
             query,

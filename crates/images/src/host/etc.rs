@@ -125,7 +125,7 @@ pub fn hostname(hostname: &str) -> String {
 /// `/etc/resolv.conf`: the sandbox's own resolver, or none.
 pub fn resolv_conf(nameserver: Option<IpAddr>) -> String {
     match nameserver {
-        Some(address) => format!("nameserver {address}\noptions edns0 timeout:5 attempts:1\n"),
+        Some(address) => format!("nameserver {address}\noptions edns0 timeout:1 attempts:5\n"),
         None => "# this sandbox has no network, so no name resolves\n".to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 /// Makes `to`, which is empty, the same as `from`: by sharing its blocks where the file system can, else by copying its data
 /// and leaving its holes.
-pub(super) fn sparse(from: &File, to: &File) -> io::Result<()> {
+pub fn sparse(from: &File, to: &File) -> io::Result<()> {
     if ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }

@@ -15,9 +15,9 @@ use rustix::mount::{
 use super::Error;
 
 /// loop(4), linux/loop.h.
-const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
-const LOOP_SET_DIRECT_IO: libc::c_ulong = 0x4C08;
-const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LOOP_SET_DIRECT_IO: libc::Ioctl = 0x4C08;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// The kernel names a free device, and anyone may take it first.

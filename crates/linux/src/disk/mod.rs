@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+pub use copy::sparse as copy_contents;
 pub use usage::{Free, Usage, free, reserve, usage};
 
 /// The smallest bound taken: below it a file system has no room for anything but itself.

@@ -18,8 +18,8 @@ use super::{BYTES_PER_FILE, Error};
 const NAME: &str = "disk";
 
 /// linux/fs.h and linux/quota.h, linux/dqblk_xfs.h.
-const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801C_581F;
-const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401C_5820;
+const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801C_581F_u32 as libc::Ioctl;
+const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401C_5820;
 const FS_XFLAG_PROJINHERIT: u32 = 0x200;
 const PRJQUOTA: u32 = 2;
 const Q_GETQUOTA: u32 = 0x80_0007;

@@ -14,6 +14,10 @@ use std::{
 /// As many connections may wait to be accepted as the kernel lets by default.
 const BACKLOG: i32 = 4096;
 
+/// Room for questions that wait to be read: some thousand, so that a flood of them drowns no other's. The kernel gives less
+/// where its own bound is lower (`net.core.rmem_max`).
+const WAITING_QUESTIONS: usize = 1 << 20;
+
 /// Listeners and resolver sockets of one address family.
 pub(super) struct Sockets {
     pub(super) tcp: OwnedFd,
@@ -26,6 +30,9 @@ pub(super) fn make(address: IpAddr) -> Result<Sockets, Error> {
     let tcp = bound(SocketType::STREAM, address, LISTENER_PORT).during("make the listener")?;
     let dns_tcp = bound(SocketType::STREAM, address, RESOLVER_PORT).during("make the resolver's listener")?;
     let dns_udp = bound(SocketType::DGRAM, address, RESOLVER_PORT).during("make the resolver's socket")?;
+    sockopt::set_socket_recv_buffer_size(&dns_udp, WAITING_QUESTIONS)
+        .map_err(io::Error::from)
+        .during("make room for questions")?;
     for listener in [&tcp, &dns_tcp] {
         rustix::net::listen(listener, BACKLOG).map_err(io::Error::from).during("listen")?;
         // Connections inherit it.
@@ -63,25 +70,24 @@ pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<Owne
     Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-/// Where the program wanted to connect when it reached the listener.
-pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+/// Where the program wanted to connect when it reached the listener, `from` the address that accepting told.
+pub fn original_destination(socket: BorrowedFd<'_>, from: SocketAddr) -> io::Result<SocketAddr> {
     const ORIGINAL_DESTINATION: libc::c_int = 80;
-    match SocketAddr::try_from(rustix::net::getsockname(socket)?) {
-        Ok(SocketAddr::V4(_)) => {
+    match from {
+        SocketAddr::V4(_) => {
             // SAFETY: all-zero is a valid address, and any bytes the kernel writes are one too.
             let found: libc::sockaddr_in =
                 unsafe { read_option(socket, libc::SOL_IP, ORIGINAL_DESTINATION) }?;
             let address = Ipv4Addr::from(u32::from_be(found.sin_addr.s_addr));
             Ok(SocketAddr::new(address.into(), u16::from_be(found.sin_port)))
         }
-        Ok(SocketAddr::V6(_)) => {
+        SocketAddr::V6(_) => {
             // SAFETY: as above.
             let found: libc::sockaddr_in6 =
                 unsafe { read_option(socket, libc::SOL_IPV6, ORIGINAL_DESTINATION) }?;
             let address = Ipv6Addr::from(found.sin6_addr.s6_addr);
             Ok(SocketAddr::new(address.into(), u16::from_be(found.sin6_port)))
         }
-        Err(_) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 

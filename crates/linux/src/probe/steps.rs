@@ -141,7 +141,7 @@ fn overlay(scratch: &OwnedFd, tree: Option<&OwnedFd>) -> io::Result<()> {
 
 /// The second pair of namespaces, as a sandbox enters it.
 fn inner(ids: &IdMap) -> io::Result<()> {
-    idmap::enter_inner(ids).map(drop)
+    idmap::enter_inner(idmap::inner(ids)?.as_fd())
 }
 
 fn filter() -> io::Result<()> {

@@ -1,12 +1,14 @@
 //! Connects to the first of several addresses that answers (happy eyeballs, RFC 8305, section 5).
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
@@ -97,16 +99,31 @@ async fn first<'a>(running: &mut Vec<Running<'a>>) -> (Running<'a>, io::Result<T
     .await
 }
 
+/// A host nearby has often answered when the call returns: then nobody waits to be told so.
 async fn attempt(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_nodelay(true)?;
-    socket.connect(address).await
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    if stream.peer_addr().is_ok() {
+        return Ok(stream);
+    }
+    stream.writable().await?;
+    match stream.take_error()? {
+        None => Ok(stream),
+        Some(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     fn addresses(texts: &[&str]) -> Vec<IpAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -160,6 +177,15 @@ mod tests {
         // One address needs none.
         let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
         assert!(connect(&[alive.local_addr().unwrap()], &beside).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_nobody_is_refused() {
+        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+
+        let error = connect(&[dead], &Semaphore::new(0)).await.unwrap_err();
+
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@ use super::{
     far::Failure,
     filter::{Filter, Stop},
     flight::Requests,
+    link::Links,
+    spare::Spares,
     tasks::Tasks,
 };
 use crate::{
@@ -25,6 +27,8 @@ pub(crate) struct Carrier {
     /// None where the sandbox trusts no authority of ours.
     pub(crate) authority: Option<Rc<Authority>>,
     pub(crate) filters: Vec<Rc<dyn Filter>>,
+    /// Connections to servers that wait for another near connection.
+    pub(crate) spares: Rc<Spares>,
 }
 
 /// One near connection.
@@ -33,7 +37,9 @@ pub(super) struct Session {
     /// Of the connection that the program made.
     pub(super) trace: Trace,
     begun: Instant,
-    /// Connections to servers, streams of HTTP/2.
+    /// Connections to servers.
+    pub(super) links: Links,
+    /// Streams of HTTP/2.
     pub(super) tasks: Tasks,
     /// What goes on after the last request.
     pub(super) upgrades: Tasks,
@@ -55,6 +61,7 @@ impl Session {
             carrier: Rc::clone(carrier),
             trace: permit.trace(),
             begun: Instant::now(),
+            links: Links::default(),
             tasks: Tasks::default(),
             upgrades: Tasks::default(),
             handle,
@@ -92,6 +99,17 @@ impl Session {
     }
 }
 
+/// Ends whatever belongs to a near connection when it is dropped.
+pub(super) struct Living(pub(super) Rc<Session>);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.tasks.end();
+        self.0.upgrades.end();
+        self.0.links.end();
+    }
+}
+
 /// A request without an answer, while it lives.
 pub(super) struct Unanswered<'a>(&'a Session);
 
@@ -118,6 +136,12 @@ impl Carrier {
             Tls::Checked => self.filters.iter().any(|filter| filter.wants(permit.target(), permit.port())),
             Tls::Opaque => false,
         }
+    }
+
+    /// The rules have changed.
+    pub(crate) fn rules_changed(&self) {
+        self.spares.rules_changed();
+        self.judge_anew();
     }
 
     /// Ends what the rules of now do not allow.

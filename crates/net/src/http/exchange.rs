@@ -4,11 +4,12 @@ use super::{
     Bad, Session, answer,
     body::{Body, Cut, Passed},
     carrier::Unanswered,
-    far::{Failure, Far, Kept, Origin},
+    far::{Failure, Far, Kept, Origin, Past},
     filter::{Passing, Stop, Way},
     flight::{Flight, Waits, Why},
     flow::Flow,
-    framing, heads,
+    framing,
+    heads::{self, Follows},
     target::{self, Checked},
     upgrade::{self, Both},
 };
@@ -16,14 +17,17 @@ use airlock_gate::{
     Crossing, Permit, Reason,
     request::{GitCall, Request as Judged},
 };
-use airlock_protocol::policy::Verdict;
 use http::{
-    Method, Request, Response, StatusCode, Uri, Version, header, request, response, uri::PathAndQuery,
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{self, GetAll},
+    request, response,
+    uri::PathAndQuery,
 };
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::{
     body::{Bytes, Incoming},
+    client::conn::TrySendError,
     upgrade::OnUpgrade,
 };
 use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
@@ -39,7 +43,7 @@ struct Permitted {
     head: request::Parts,
     checked: Checked,
     flight: Rc<Flight>,
-    /// What filters are told; none where there are no filters.
+    /// What filters are told; none where no filter looks.
     passing: Option<Passing>,
     /// Where the program wants to go on with something else.
     upgrade: Option<OnUpgrade>,
@@ -72,7 +76,8 @@ pub(super) async fn exchange(
         Ok(ready) => ready,
         Err(stop) => return stopped(&flight, stop, &permitted.head),
     };
-    match send(origin, &flight, ready).await {
+    let follows = if permitted.is_last { Follows::Nothing } else { Follows::Requests };
+    match send(origin, &flight, ready, follows).await {
         Ok(answered) => receive(session, origin, permitted, answered, near).await,
         Err(Unsent::Failure(Failure::Denied(denial))) => {
             flight.stop(Why::Filter(Stop::Denied(denial.clone())));
@@ -101,14 +106,10 @@ async fn permit(
         answer::bad(&bad)
     })?;
     let judged = Rc::new(judged(&head, &checked, origin));
-    let was_asked = {
-        let judge = session.carrier.gate.judge();
-        judge.request(&judged).verdict == Some(Verdict::Ask)
-    };
     let asked = session.carrier.gate.ask(Crossing::Request(Rc::clone(&judged))).await;
     let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
     let passing = passing(session, origin, &judged, &permit);
-    let flight = Rc::new(Flight::new(&session.carrier.gate, &permit, judged, was_asked));
+    let flight = Rc::new(Flight::new(&session.carrier.gate, permit, judged));
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     let is_last = framing::is_last(&head);
     Ok((Permitted { head, checked, flight, passing, upgrade, is_last }, body))
@@ -136,6 +137,7 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
     Judged {
         target: origin.connection.target.clone(),
         port: origin.connection.port,
+        is_tls: origin.connection.is_tls,
         method: method.to_owned(),
         path: checked.path.clone(),
         query: checked.query.clone(),
@@ -146,7 +148,9 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
 }
 
 fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit) -> Option<Passing> {
-    (!session.carrier.filters.is_empty()).then(|| Passing {
+    let Judged { target, port, path, .. } = judged;
+    let is_looked_at = session.carrier.filters.iter().any(|filter| filter.looks_at(target, *port, path));
+    is_looked_at.then(|| Passing {
         target: judged.target.clone(),
         port: judged.port,
         is_verified: origin.connection.is_tls,
@@ -247,42 +251,44 @@ struct Answered {
 }
 
 /// Sends a request, once more on a new connection if the server had closed the old one before it took anything.
-async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<Answered, Unsent> {
+async fn send(
+    origin: &Rc<Origin>,
+    flight: &Rc<Flight>,
+    ready: Ready,
+    follows: Follows,
+) -> Result<Answered, Unsent> {
     let Ready { head, body } = ready;
+    let can_repeat = can_repeat(&head, &body);
     let mut unsent = Some((head, Body::Passed(Box::new(body))));
     for _ in 0..TRIES {
         let Some((mut head, body)) = unsent.take() else { break };
-        let far = origin.take().await.map_err(Unsent::Failure)?;
+        let far = origin.take(can_repeat).await.map_err(Unsent::Failure)?;
         far.check(&origin.connection.target, &flight.pins).map_err(Unsent::Failure)?;
-        let version = if matches!(far, Far::Http2(..)) { Version::HTTP_2 } else { Version::HTTP_11 };
-        heads::outgoing(&mut head, &origin.place, version);
-        let request = Request::from_parts(head, body);
-        let (answered, begun, is_used) = match far {
-            Far::Http1(mut kept) => {
-                let (flow, is_used) = (Rc::clone(&kept.flow), kept.is_used);
-                flight.leads_to(flow.address());
-                let answered = unless_stopped(flight, kept.sender.try_send_request(request)).await;
-                kept.is_used = true;
-                (answered, Begun { flow, kept: Some(kept) }, is_used)
-            }
-            Far::Http2(mut sender, flow) => {
-                flight.leads_to(flow.address());
-                let answered = unless_stopped(flight, sender.try_send_request(request)).await;
-                (answered, Begun { flow, kept: None }, false)
-            }
-        };
+        heads::outgoing(&mut head, &origin.place, far.version(), follows);
+        if is_tied(head.headers.get_all(header::AUTHORIZATION)) {
+            far.flow().binds();
+        }
+        let past = far.past();
+        // A server may close a connection that waits just as it is taken: nobody but us knows that it waited.
+        let again = (can_repeat && matches!(past, Past::Spare(_))).then(|| head.clone());
+        flight.leads_to(far.flow().address());
+        let (answered, begun) = hand_over(flight, far, Request::from_parts(head, body)).await;
         match answered {
             None => return Err(Unsent::Stopped),
             Some(Ok(response)) => {
                 let (head, body) = response.into_parts();
+                if is_tied(head.headers.get_all(header::WWW_AUTHENTICATE)) {
+                    begun.flow.binds();
+                }
                 return Ok(Answered { head, body, begun });
             }
             Some(Err(_)) if flight.is_stopped() => return Err(Unsent::Stopped),
-            Some(Err(mut err)) => match err.take_message() {
+            Some(Err(mut err)) => match (err.take_message(), again) {
                 // Nothing of it was written, and a head that was made ready once can be made ready again.
-                Some(request) => unsent = Some(request.into_parts()),
-                None if is_used => return Err(Unsent::Closed),
-                None => {
+                (Some(request), _) => unsent = Some(request.into_parts()),
+                (None, Some(head)) => unsent = Some((head, Body::Ours(Full::default()))),
+                (None, None) if past == Past::Used => return Err(Unsent::Closed),
+                (None, None) => {
                     let why = format!("{} did not answer: {}", origin.connection.target, err.error());
                     return Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }));
                 }
@@ -291,6 +297,39 @@ async fn send(origin: &Rc<Origin>, flight: &Rc<Flight>, ready: Ready) -> Result<
     }
     let why = format!("{} closed {TRIES} connections before it took the request", origin.connection.target);
     Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }))
+}
+
+type Sending = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+
+/// Waits for the head of the answer; none if the request was stopped before.
+async fn hand_over(flight: &Flight, far: Far, request: Request<Body>) -> (Option<Sending>, Begun) {
+    match far {
+        Far::Http1(mut kept) => {
+            let answered = unless_stopped(flight, kept.sender.try_send_request(request)).await;
+            kept.past = Past::Used;
+            let flow = Rc::clone(&kept.flow);
+            (answered, Begun { flow, kept: Some(kept) })
+        }
+        Far::Http2(mut sender, flow, _) => {
+            let answered = unless_stopped(flight, sender.try_send_request(request)).await;
+            (answered, Begun { flow, kept: None })
+        }
+    }
+}
+
+/// Whether a request changes nothing and has no body, so that a server may get it twice (RFC 9110, 9.2.2).
+fn can_repeat(head: &request::Parts, body: &Passed) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) && body.is_end_stream()
+}
+
+/// Whether a scheme is used that is about a connection and not about a request (RFC 4559, section 6).
+fn is_tied(schemes: GetAll<'_, HeaderValue>) -> bool {
+    let is_one = |word: &str| word.eq_ignore_ascii_case("ntlm") || word.eq_ignore_ascii_case("negotiate");
+    let words = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        text.split([' ', ',']).any(is_one)
+    };
+    schemes.iter().any(words)
 }
 
 /// Waits for the answer's head unless the request is stopped before.

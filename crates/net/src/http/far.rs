@@ -1,18 +1,27 @@
 //! The server's side: connections to where the requests of one near connection go.
 //!
-//! There is one, unless the program speaks HTTP/2 and the server does not. When the server has closed it, the gate is asked
-//! for another before the next request.
+//! There is one, unless the program speaks HTTP/2 and the server does not. It is dialled, or it is a
+//! [spare](super::spare) one. When the server has closed it, the gate is asked for another before the next request.
 
-use super::{Session, body::Body, flow::Flow, heads::Place, target::Connection};
+use super::{
+    Session,
+    flow::Flow,
+    heads::Place,
+    link::{Link, Sender},
+    spare::{Destination, Spare},
+    target::Connection,
+};
 use crate::{
-    accept,
     egress::{DialError, Dialled},
+    http::body::Body,
+    relay,
     tls::{Stream, Untrusted, Wire},
 };
 use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
+use http::Version;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 /// Of a head from the server.
 const HEAD: usize = 64 * 1024;
@@ -23,20 +32,36 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
 /// HTTP/2: the longest frame.
 const FRAME: u32 = 64 * 1024;
+/// A server that is about to close a connection which waited longer than this may not have told us yet.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What HTTP/1.1 is called inside TLS.
+pub(super) const HTTP1: &[u8] = b"http/1.1";
 
 /// Where requests go.
 pub(super) struct Origin {
     session: Rc<Session>,
     pub(super) connection: Connection,
     pub(super) place: Place,
-    /// Protocols that are offered to the server.
-    offers: Vec<&'static [u8]>,
+    /// The same, and the protocols that the program offers.
+    destination: Destination,
+    /// Those that are offered to the server.
+    offers: RefCell<Vec<&'static [u8]>>,
     /// For the first dial.
     permit: RefCell<Option<Permit>>,
     idle: RefCell<Vec<Kept>>,
-    shared: RefCell<Option<(http2::SendRequest<Body>, Rc<Flow>)>>,
+    shared: RefCell<Option<Shared>>,
     /// Why there is no server, once that is certain.
     failure: RefCell<Option<Failure>>,
+}
+
+/// A connection of HTTP/2.
+#[derive(Clone)]
+struct Shared {
+    sender: http2::SendRequest<Body>,
+    link: Rc<Link>,
+    flow: Rc<Flow>,
+    past: Past,
 }
 
 /// A connection to a server that takes one more request.
@@ -44,15 +69,26 @@ pub(super) enum Far {
     /// HTTP/1.1.
     Http1(Kept),
     /// HTTP/2.
-    Http2(http2::SendRequest<Body>, Rc<Flow>),
+    Http2(http2::SendRequest<Body>, Rc<Flow>, Past),
 }
 
 /// One of HTTP/1.1.
 pub(super) struct Kept {
     pub(super) sender: http1::SendRequest<Body>,
+    pub(super) link: Rc<Link>,
     pub(super) flow: Rc<Flow>,
-    /// Whether it has had a request before.
-    pub(super) is_used: bool,
+    pub(super) past: Past,
+}
+
+/// What a connection was used for before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Past {
+    /// Nothing.
+    New,
+    /// Requests of other near connections; for how long it has waited since.
+    Spare(Duration),
+    /// Requests of this near connection.
+    Used,
 }
 
 /// Why no server takes a request.
@@ -78,10 +114,27 @@ impl Failure {
 }
 
 impl Far {
-    fn flow(&self) -> &Flow {
+    /// As the ledger has it.
+    pub(super) fn flow(&self) -> &Flow {
         match self {
             Far::Http1(kept) => &kept.flow,
-            Far::Http2(_, flow) => flow,
+            Far::Http2(_, flow, _) => flow,
+        }
+    }
+
+    /// What it was used for before.
+    pub(super) fn past(&self) -> Past {
+        match self {
+            Far::Http1(kept) => kept.past,
+            Far::Http2(_, _, past) => *past,
+        }
+    }
+
+    /// What is spoken.
+    pub(super) fn version(&self) -> Version {
+        match self {
+            Far::Http1(_) => Version::HTTP_11,
+            Far::Http2(..) => Version::HTTP_2,
         }
     }
 
@@ -107,11 +160,13 @@ impl Origin {
         offers: Vec<&'static [u8]>,
         permit: Option<Permit>,
     ) -> Origin {
+        let Connection { target, port, is_tls } = &connection;
         Origin {
             session: Rc::clone(session),
-            place: Place::new(&connection.target, connection.port, connection.is_tls),
+            place: Place::new(target, *port, *is_tls),
+            offers: RefCell::new(offers.clone()),
+            destination: Destination { target: target.clone(), port: *port, is_tls: *is_tls, offers },
             connection,
-            offers,
             permit: RefCell::new(permit),
             idle: RefCell::default(),
             shared: RefCell::default(),
@@ -119,9 +174,19 @@ impl Origin {
         }
     }
 
+    /// Whether the server will speak HTTP/2, where that is known before it is asked.
+    pub(super) fn speaks_http2(&self) -> Option<bool> {
+        self.session.carrier.spares.speaks_http2(&self.destination)
+    }
+
+    /// The program was told that the server speaks HTTP/1.1.
+    pub(super) fn offer_http1(&self) {
+        self.offers.borrow_mut().retain(|offer| *offer == HTTP1);
+    }
+
     /// Dials now, before there is a request; whether the server speaks HTTP/2.
     pub(super) async fn prepare(&self) -> Result<bool, Failure> {
-        let far = self.dial().await?;
+        let far = self.reach().await?;
         let is_http2 = matches!(far, Far::Http2(..));
         if let Far::Http1(kept) = far {
             self.give_back(kept);
@@ -134,27 +199,30 @@ impl Origin {
         self.failure.replace(Some(failure));
     }
 
-    /// A connection that takes a request, dialled if need be.
-    pub(super) async fn take(&self) -> Result<Far, Failure> {
+    /// A connection that takes a request, dialled if need be. One that waited for long is not for a request that cannot be
+    /// sent again.
+    pub(super) async fn take(&self, can_repeat: bool) -> Result<Far, Failure> {
         if let Some(failure) = &*self.failure.borrow() {
             return Err(failure.clone());
         }
-        if let Some((sender, flow)) = &*self.shared.borrow()
+        if let Some(Shared { sender, flow, past, .. }) = &*self.shared.borrow()
             && !sender.is_closed()
         {
-            return Ok(Far::Http2(sender.clone(), Rc::clone(flow)));
+            return Ok(Far::Http2(sender.clone(), Rc::clone(flow), *past));
         }
-        if let Some(kept) = self.take_idle().await {
+        if let Some(kept) = self.take_idle(can_repeat).await {
             return Ok(Far::Http1(kept));
         }
-        self.dial().await
+        self.reach().await
     }
 
     /// One that can take another request, or soon will.
-    async fn take_idle(&self) -> Option<Kept> {
+    async fn take_idle(&self, can_repeat: bool) -> Option<Kept> {
+        let is_stale =
+            |kept: &Kept| !can_repeat && matches!(kept.past, Past::Spare(waited) if waited > FRESH);
         let found = {
             let mut idle = self.idle.borrow_mut();
-            idle.retain(|kept| !kept.sender.is_closed());
+            idle.retain(|kept| !kept.sender.is_closed() && !is_stale(kept));
             match idle.iter().position(|kept| kept.sender.is_ready()) {
                 Some(ready) => Some(idle.swap_remove(ready)),
                 // The last answer has been passed on; its connection is about to know.
@@ -163,7 +231,9 @@ impl Origin {
             }
         };
         let mut kept = found?;
-        kept.sender.ready().await.ok()?;
+        if !kept.sender.is_ready() {
+            kept.sender.ready().await.ok()?;
+        }
         Some(kept)
     }
 
@@ -174,7 +244,34 @@ impl Origin {
         }
     }
 
-    async fn dial(&self) -> Result<Far, Failure> {
+    /// The program did not finish its handshake.
+    pub(super) fn unused(&self) {
+        self.idle.borrow().iter().for_each(|kept| kept.flow.end("reset"));
+        if let Some(shared) = &*self.shared.borrow() {
+            shared.flow.end("reset");
+        }
+        self.retire();
+    }
+
+    /// The near connection has ended as it should: the connections to the server may wait for another.
+    pub(super) fn retire(&self) {
+        let spares = &self.session.carrier.spares;
+        for Kept { sender, link, flow, .. } in self.idle.take() {
+            drop(flow);
+            self.session.links.remove(&link);
+            spares.keep(self.destination.clone(), Sender::Http1(sender), link);
+        }
+        if let Some(Shared { sender, link, flow, .. }) = self.shared.take()
+            && self.session.requests.count() == 0
+        {
+            drop(flow);
+            self.session.links.remove(&link);
+            spares.keep(self.destination.clone(), Sender::Http2(sender), link);
+        }
+    }
+
+    /// Asks for a connection; then one that waits, or a new one.
+    async fn reach(&self) -> Result<Far, Failure> {
         let Connection { target, port, .. } = &self.connection;
         let known = self.permit.borrow_mut().take();
         let permit = match known {
@@ -185,18 +282,52 @@ impl Origin {
             }
         };
         self.session.carrier.may_connect(target, *port).await?;
-        let flow = Rc::new(Flow::new(&self.session, permit.trace()));
+        let flow = Flow::new(&self.session, permit.trace());
+        match self.session.carrier.spares.take(&self.destination, &permit) {
+            Some(spare) => Ok(self.reuse(spare, flow, &permit)),
+            None => self.dial(permit, flow).await,
+        }
+    }
+
+    /// Goes on with one that waited.
+    fn reuse(&self, spare: Spare, flow: Rc<Flow>, permit: &Permit) -> Far {
+        let Spare { sender, link, since } = spare;
+        self.leads_to(permit, &link);
+        flow.uses(&link, link.counts.written(), link.counts.read());
+        self.session.links.add(&link);
+        let past = Past::Spare(since.elapsed());
+        match sender {
+            Sender::Http1(sender) => Far::Http1(Kept { sender, link, flow, past }),
+            Sender::Http2(sender) => self.share(sender, link, (flow, past)),
+        }
+    }
+
+    fn leads_to(&self, permit: &Permit, link: &Link) {
+        if permit.private().iter().any(|range| range.contains(link.address.ip())) {
+            self.session.handle.leads_to(link.address.ip());
+            self.session.carrier.judge_anew();
+        }
+    }
+
+    async fn dial(&self, permit: Permit, flow: Rc<Flow>) -> Result<Far, Failure> {
         let (pins, private) = (permit.pins().to_vec(), permit.private().to_vec());
         let dialled = self.session.carrier.egress.dial(permit).await;
         let Dialled { stream, address } = dialled.map_err(|err| self.undialled(&flow, &err))?;
-        accept::keep_alive(&stream);
+        relay::keep_alive(&stream);
         if private.iter().any(|range| range.contains(address.ip())) {
             self.session.handle.leads_to(address.ip());
             self.session.carrier.judge_anew();
         }
         let wire = Wire::new(stream);
-        flow.reached(address, wire.counts());
-        self.greet(wire, flow, &pins).await
+        let link = Link::new(address, wire.counts());
+        flow.uses(&link, 0, 0);
+        self.session.links.add(&link);
+        let far = self.greet(wire, &link, flow, &pins).await;
+        if far.is_err() {
+            self.session.links.remove(&link);
+            link.end();
+        }
+        far
     }
 
     fn undialled(&self, flow: &Flow, err: &DialError) -> Failure {
@@ -212,16 +343,23 @@ impl Origin {
     }
 
     /// Speaks TLS where the near side does, then HTTP.
-    async fn greet(&self, wire: Wire, flow: Rc<Flow>, pins: &[String]) -> Result<Far, Failure> {
+    async fn greet(
+        &self,
+        wire: Wire,
+        link: &Rc<Link>,
+        flow: Rc<Flow>,
+        pins: &[String],
+    ) -> Result<Far, Failure> {
         if !self.connection.is_tls {
-            return self.http1(Stream::Plain(wire), flow).await;
+            return self.http1(Stream::Plain(wire), link, flow).await;
         }
         let Connection { target, port, .. } = &self.connection;
         let trust = &self.session.carrier.egress.trust;
-        let tls = match trust.connect(target, pins, &self.offers, wire).await {
+        let offers = self.offers.borrow().clone();
+        let stream = match trust.connect(target, pins, &offers, wire).await {
             Ok((tls, key)) => {
-                flow.has_key(key);
-                tls
+                link.has_key(key);
+                Stream::Far(Box::new(tls))
             }
             Err(Untrusted::Certificate(why)) => {
                 flow.end("certificate");
@@ -235,43 +373,41 @@ impl Origin {
                 return Err(Failure::new(status, "tls", format!("{target}:{port}: {err}")));
             }
         };
-        let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let stream = Stream::Far(Box::new(tls));
+        let is_http2 = stream.speaks_http2();
+        if offers == self.destination.offers {
+            self.session.carrier.spares.spoke(&self.destination, is_http2);
+        }
         match is_http2 {
-            true => self.http2(stream, flow).await,
-            false => self.http1(stream, flow).await,
+            true => self.http2(stream, link, flow).await,
+            false => self.http1(stream, link, flow).await,
         }
     }
 
-    async fn http1(&self, stream: Stream, flow: Rc<Flow>) -> Result<Far, Failure> {
+    async fn http1(&self, stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Result<Far, Failure> {
         let mut builder = http1::Builder::new();
         builder.max_header_size(HEAD).max_buf_size(BUFFER);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|err| lost(&err))?;
-        let held = Rc::clone(&flow);
-        self.session.tasks.start(async move {
-            if connection.with_upgrades().await.is_err() {
-                held.end("reset");
-            }
-        });
-        Ok(Far::Http1(Kept { sender, flow, is_used: false }))
+        link.run(&self.session.carrier.spares.tasks, connection.with_upgrades());
+        Ok(Far::Http1(Kept { sender, link: Rc::clone(link), flow, past: Past::New }))
     }
 
-    async fn http2(&self, stream: Stream, flow: Rc<Flow>) -> Result<Far, Failure> {
-        let mut builder = http2::Builder::new(self.session.tasks.clone());
+    async fn http2(&self, stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Result<Far, Failure> {
+        let tasks = &self.session.carrier.spares.tasks;
+        let mut builder = http2::Builder::new(tasks.clone());
         builder
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_frame_size(FRAME)
             .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX));
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|err| lost(&err))?;
-        let held = Rc::clone(&flow);
-        self.session.tasks.start(async move {
-            if connection.await.is_err() {
-                held.end("reset");
-            }
-        });
-        self.shared.replace(Some((sender.clone(), Rc::clone(&flow))));
-        Ok(Far::Http2(sender, flow))
+        link.run(tasks, connection);
+        Ok(self.share(sender, Rc::clone(link), (flow, Past::New)))
+    }
+
+    fn share(&self, sender: http2::SendRequest<Body>, link: Rc<Link>, (flow, past): (Rc<Flow>, Past)) -> Far {
+        let shared = Shared { sender: sender.clone(), link, flow: Rc::clone(&flow), past };
+        self.shared.replace(Some(shared));
+        Far::Http2(sender, flow, past)
     }
 }
 

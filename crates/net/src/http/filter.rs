@@ -64,6 +64,12 @@ pub trait Filter {
     /// Whether flows to this place have to be opened so that it can look at them.
     fn wants(&self, target: &Target, port: u16) -> bool;
 
+    /// Whether it looks at requests for this path. Where none does, none is asked.
+    fn looks_at(&self, target: &Target, port: u16, path: &str) -> bool {
+        let _ = (target, port, path);
+        true
+    }
+
     /// A connection that the gate permitted and nobody has dialled yet.
     fn connect<'a>(&'a self, target: &'a Target, port: u16) -> Local<'a, Result<(), Stop>> {
         let _ = (target, port);

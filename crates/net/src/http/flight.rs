@@ -64,15 +64,16 @@ impl From<Way> for Waits {
 
 impl Flight {
     /// What the rules allowed, or a person.
-    pub(super) fn new(gate: &Rc<Gate>, permit: &Permit, request: Rc<Request>, was_asked: bool) -> Flight {
+    pub(super) fn new(gate: &Rc<Gate>, permit: Permit, request: Rc<Request>) -> Flight {
+        let (was_asked, meter, pins) = (permit.was_asked(), permit.meter(), permit.pins().to_vec());
         Flight {
             gate: Rc::clone(gate),
-            trace: permit.trace(),
+            trace: permit.into_trace(),
             begun: Instant::now(),
             request,
             was_asked,
-            meter: permit.meter(),
-            pins: permit.pins().to_vec(),
+            meter,
+            pins,
             sent: Cell::new(0),
             received: Cell::new(0),
             code: Cell::new(None),

@@ -1,13 +1,11 @@
-//! One permitted connection to a server, as the ledger has it.
+//! A near connection's use of a connection to a server, as the ledger has it.
 
-use super::Session;
-use crate::tls::Counts;
+use super::{Session, link::Link};
 use airlock_gate::{Denial, Finished, Reason, Trace};
 use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
     rc::Rc,
-    sync::Arc,
     time::Instant,
 };
 
@@ -16,46 +14,50 @@ pub(super) struct Flow {
     session: Rc<Session>,
     trace: Trace,
     begun: Instant,
-    address: Cell<Option<SocketAddr>>,
-    counts: RefCell<Option<Arc<Counts>>>,
-    /// The server's key, as a pin.
-    key: RefCell<Option<String>>,
+    used: RefCell<Option<Used>>,
     status: Cell<&'static str>,
+}
+
+/// A connection, and what had gone over it before.
+struct Used {
+    link: Rc<Link>,
+    written: u64,
+    read: u64,
 }
 
 impl Flow {
     /// Not dialled yet.
-    pub(super) fn new(session: &Rc<Session>, trace: Trace) -> Flow {
-        Flow {
+    pub(super) fn new(session: &Rc<Session>, trace: Trace) -> Rc<Flow> {
+        Rc::new(Flow {
             session: Rc::clone(session),
             trace,
             begun: Instant::now(),
-            address: Cell::new(None),
-            counts: RefCell::new(None),
-            key: RefCell::new(None),
+            used: RefCell::default(),
             status: Cell::new("closed"),
-        }
+        })
     }
 
-    /// The server was reached.
-    pub(super) fn reached(&self, address: SocketAddr, counts: Arc<Counts>) {
-        self.address.set(Some(address));
-        self.counts.replace(Some(counts));
+    /// It goes over this connection; `written` and `read` bytes of that were for others.
+    pub(super) fn uses(self: &Rc<Flow>, link: &Rc<Link>, written: u64, read: u64) {
+        self.used.replace(Some(Used { link: Rc::clone(link), written, read }));
+        link.serve(self);
     }
 
     /// The server's address.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.address.get()
-    }
-
-    /// The server has shown this key.
-    pub(super) fn has_key(&self, key: Option<String>) {
-        self.key.replace(key);
+        self.used.borrow().as_ref().map(|used| used.link.address)
     }
 
     /// Whether the server's key is one of these; any is right where there are none.
     pub(super) fn meets(&self, pins: &[String]) -> bool {
-        pins.is_empty() || self.key.borrow().as_ref().is_some_and(|key| pins.contains(key))
+        pins.is_empty() || self.used.borrow().as_ref().is_some_and(|used| used.link.meets(pins))
+    }
+
+    /// What was said on its connection is about the connection: it is for no other near connection.
+    pub(super) fn binds(&self) {
+        if let Some(used) = &*self.used.borrow() {
+            used.link.bind();
+        }
     }
 
     /// How it will be said to have ended.
@@ -71,18 +73,28 @@ impl Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        let counts = self.counts.borrow();
+        let used = self.used.borrow();
         let is_revoked = self.session.is_revoked.get();
-        if let Some(counts) = counts.as_ref().filter(|_| is_revoked) {
-            counts.resets(true);
+        if let Some(used) = used.as_ref().filter(|_| is_revoked) {
+            used.link.counts.resets(true);
         }
+        let status = match used.as_ref().is_some_and(|used| used.link.is_lost()) {
+            _ if is_revoked => "revoked",
+            true => "reset",
+            false => self.status.get(),
+        };
+        let bytes = |used: &Used| {
+            let counts = &used.link.counts;
+            (counts.written().saturating_sub(used.written), counts.read().saturating_sub(used.read))
+        };
+        let (sent, received) = used.as_ref().map_or((0, 0), bytes);
         self.session.carrier.gate.finish(&Finished {
             trace: &self.trace,
-            address: self.address.get(),
-            sent: counts.as_ref().map_or(0, |counts| counts.written()),
-            received: counts.as_ref().map_or(0, |counts| counts.read()),
+            address: used.as_ref().map(|used| used.link.address),
+            sent,
+            received,
             lasted: self.begun.elapsed(),
-            status: if is_revoked { "revoked" } else { self.status.get() },
+            status,
             code: None,
         });
     }

@@ -11,6 +11,15 @@ use http::{
 };
 use std::net::IpAddr;
 
+/// Whether a connection goes on behind a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// With others.
+    Requests,
+    /// It ends.
+    Nothing,
+}
+
 /// The server that a request goes to, as its head names it.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -38,10 +47,10 @@ impl Place {
 }
 
 /// Makes a head ready for the server, which speaks `version`. What was made ready once can be made ready again.
-pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Version) {
+/// `follows`: whether another request may follow it on its connection; what the program says of its own connection is
+/// not about the server's.
+pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Version, follows: Follows) {
     let is_websocket = framing::is_websocket(head);
-    let closes = head.headers.get(CONNECTION).is_some_and(|value| value == "close");
-    let is_last = closes || framing::is_last(head);
     framing::strip(&mut head.headers);
     // We ask for the body ourselves once the request is permitted.
     head.headers.remove(EXPECT);
@@ -57,7 +66,7 @@ pub(super) fn outgoing(head: &mut request::Parts, place: &Place, version: Versio
         if is_websocket {
             head.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        } else if is_last {
+        } else if follows == Follows::Nothing {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         } else if head.headers.contains_key(TE) {
             head.headers.insert(CONNECTION, HeaderValue::from_static("te"));

@@ -12,7 +12,8 @@
 //! | `body`, `upgrade` | bodies on their way, and bytes after an upgrade |
 //! | `filter` | what looks at and changes requests and answers |
 //! | `answer` | what a program is told where its request does not go on |
-//! | `flow`, `flight` | a connection to a server and a request, as the ledger has them |
+//! | `link`, `spare` | a connection to a server, and those that wait for the next near connection |
+//! | `flow`, `flight` | the use of a connection to a server and a request, as the ledger has them |
 //! | `carrier`, `tasks` | what they share |
 
 pub(crate) mod answer;
@@ -25,17 +26,19 @@ mod flight;
 mod flow;
 pub(crate) mod framing;
 mod heads;
+mod link;
 mod near;
 mod open;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+mod spare;
 pub(crate) mod strict;
 pub(crate) mod target;
 mod tasks;
 mod upgrade;
 
 pub(crate) use carrier::Carrier;
-use carrier::Session;
+use carrier::{Living, Session};
 pub(crate) use flight::Requests;
 pub(crate) use open::carry;
 

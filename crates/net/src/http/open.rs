@@ -3,18 +3,17 @@
 //!
 //! | first bytes | then |
 //! |---|---|
-//! | a `ClientHello` for the right host | the server is dialled and its certificate verified, then the program's handshake is finished |
+//! | a `ClientHello` for the right host | the server is dialled and its certificate verified, then the program's handshake is finished; both at once where it is known what the server speaks; no dial where a connection to it waits |
 //! | anything else | it must be HTTP/1.1; the server is dialled for the first request that is permitted |
 //!
 //! Where the server cannot be trusted, the program's handshake is finished all the same and each of its requests is
 //! answered with 502, so that it can read why. The server gets no byte of a request.
 
 use super::{
-    Carrier, Session,
-    far::{Failure, Origin},
+    Carrier, Living, Session,
+    far::{Failure, HTTP1, Origin},
     near,
     target::Connection,
-    tasks::Owner,
 };
 use crate::{
     accept::GREETING,
@@ -22,14 +21,13 @@ use crate::{
     greeting::Expected,
     relay::Weight,
     sniff::{Hello, Sniffed, Sniffer},
-    tls::{Speaks, Stream, Wire},
+    tls::{Authority, Speaks, Stream, Wire},
 };
-use airlock_gate::{Permit, Reason};
+use airlock_gate::{Permit, Reason, host::Target};
 use std::rc::Rc;
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
-const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 /// Read at once while it is not known what comes.
 const PIECE: usize = 4096;
@@ -45,7 +43,7 @@ pub(crate) async fn carry(
     let wire = Wire::new(socket);
     let session = Rc::new(Session::new(carrier, &permit, wire.counts(), ticket.handle()));
     ticket.has_requests(Rc::clone(&session.requests));
-    let owners = (Owner(session.tasks.clone()), Owner(session.upgrades.clone()));
+    let living = Living(Rc::clone(&session));
     // Until both sides are greeted, every end is a reset.
     session.near.resets(true);
     let mut opened = Box::pin(open(&session, Begun { wire, first }, permit));
@@ -53,7 +51,7 @@ pub(crate) async fn carry(
         session.is_revoked.set(true);
         session.near.resets(true);
     }
-    drop((opened, owners));
+    drop((opened, living));
 }
 
 /// A near connection that nothing was said on yet.
@@ -113,9 +111,10 @@ async fn hear(begun: &mut Begun, weight: &mut Weight) -> Result<Option<Heard>, S
 
 async fn open_plain(session: &Rc<Session>, wire: Wire, permit: Permit) {
     let connection = Connection { target: permit.target().clone(), port: permit.port(), is_tls: false };
-    let origin = Origin::new(session, connection, Vec::new(), Some(permit));
+    let origin = Rc::new(Origin::new(session, connection, Vec::new(), Some(permit)));
     session.near.resets(false);
-    near::serve(session, &Rc::new(origin), Stream::Plain(wire)).await;
+    near::serve(session, &origin, Stream::Plain(wire)).await;
+    origin.retire();
 }
 
 async fn open_tls(session: &Rc<Session>, wire: Wire, hello: &Hello, permit: Permit) {
@@ -134,28 +133,95 @@ async fn open_tls(session: &Rc<Session>, wire: Wire, hello: &Hello, permit: Perm
             .refuse(Reason::Certificate, "the sandbox was started without an authority that it trusts");
     };
     let connection = Connection { target: target.clone(), port: permit.port(), is_tls: true };
-    let origin = Origin::new(session, connection, offers, Some(permit));
-    let is_http2 = match origin.prepare().await {
-        Ok(is_http2) => is_http2 && hello.alpn.iter().any(|offer| offer == HTTP2),
+    let origin = Rc::new(Origin::new(session, connection, offers, Some(permit)));
+    let near = Near { hello, target: &target, authority: &authority };
+    let greeted = match origin.speaks_http2() {
+        Some(is_http2) => greet_both(&origin, wire, &near, is_http2).await,
+        None => greet_in_turn(&origin, wire, &near).await,
+    };
+    match greeted {
+        Ok(stream) => {
+            session.is_http2.set(stream.speaks_http2());
+            session.near.resets(false);
+            near::serve(session, &origin, stream).await;
+            origin.retire();
+        }
+        Err(Ungreeted::Server) => {}
+        Err(Ungreeted::Program) => origin.unused(),
+        Err(Ungreeted::Certificate) => session.unopened("failed"),
+    }
+}
+
+/// Why there is no connection inside TLS.
+enum Ungreeted {
+    /// The server cannot be reached.
+    Server,
+    /// The program did not finish its handshake.
+    Program,
+    /// No certificate could be made.
+    Certificate,
+}
+
+/// What the program's handshake is finished with.
+struct Near<'a> {
+    hello: &'a Hello,
+    target: &'a Target,
+    authority: &'a Authority,
+}
+
+impl Near<'_> {
+    /// What is agreed on with the program, where the server speaks this.
+    fn speaks(&self, is_http2: bool) -> Speaks {
+        let offers = &self.hello.alpn;
+        let has = |protocol: &[u8]| offers.iter().any(|offer| offer == protocol);
+        match is_http2 && has(HTTP2) || !offers.is_empty() && !has(HTTP1) {
+            true => Speaks::Http2,
+            false if offers.is_empty() => Speaks::Unsaid,
+            false => Speaks::Http1,
+        }
+    }
+
+    async fn greet(&self, wire: Wire, speaks: Speaks) -> Result<Stream, Ungreeted> {
+        let config = self.authority.server(self.target, speaks).map_err(|_| Ungreeted::Certificate)?;
+        match timeout(GREETING, TlsAcceptor::from(config).accept(wire)).await {
+            Ok(Ok(tls)) => Ok(Stream::Near(Box::new(tls))),
+            Ok(Err(_)) | Err(_) => Err(Ungreeted::Program),
+        }
+    }
+}
+
+/// The server first: only it can tell what it speaks.
+async fn greet_in_turn(origin: &Origin, wire: Wire, near: &Near<'_>) -> Result<Stream, Ungreeted> {
+    let is_http2 = prepared(origin, origin.prepare().await)?;
+    near.greet(wire, near.speaks(is_http2)).await
+}
+
+/// Both at once, since it is known what the server spoke last. Should it speak HTTP/1.1 only now, requests are translated.
+async fn greet_both(
+    origin: &Origin,
+    wire: Wire,
+    near: &Near<'_>,
+    is_http2: bool,
+) -> Result<Stream, Ungreeted> {
+    let speaks = near.speaks(is_http2);
+    if speaks == Speaks::Http1 {
+        origin.offer_http1();
+    }
+    let server = async { prepared(origin, origin.prepare().await) };
+    let (_, stream) = tokio::try_join!(server, near.greet(wire, speaks))?;
+    Ok(stream)
+}
+
+/// Whether the server speaks HTTP/2. Where it cannot be trusted, the program is to read why.
+fn prepared(origin: &Origin, prepared: Result<bool, Failure>) -> Result<bool, Ungreeted> {
+    match prepared {
+        Ok(is_http2) => Ok(is_http2),
         Err(failure @ Failure::Failed { reason: "certificate" | "tls", .. }) => {
             origin.fail(failure);
-            !hello.alpn.iter().any(|offer| offer == HTTP1) && !hello.alpn.is_empty()
+            Ok(false)
         }
-        Err(_) => return,
-    };
-    let is_http2 = is_http2 || !hello.alpn.is_empty() && !hello.alpn.iter().any(|offer| offer == HTTP1);
-    let speaks = match (is_http2, hello.alpn.is_empty()) {
-        (true, _) => Speaks::Http2,
-        (false, true) => Speaks::Unsaid,
-        (false, false) => Speaks::Http1,
-    };
-    let Ok(config) = authority.server(&target, speaks) else { return session.unopened("failed") };
-    let Ok(Ok(tls)) = timeout(GREETING, TlsAcceptor::from(config).accept(wire)).await else {
-        return session.unopened("reset");
-    };
-    session.is_http2.set(is_http2);
-    session.near.resets(false);
-    near::serve(session, &Rc::new(origin), Stream::Near(Box::new(tls))).await;
+        Err(_) => Err(Ungreeted::Server),
+    }
 }
 
 /// What is offered to the server: what the program offers. One that speaks HTTP/2 only is translated for a server that does

@@ -4,14 +4,13 @@
 //! to its host. Both are judged as if the program had connected by itself, and nothing else is carried.
 
 use super::{
-    Bad, Session, answer,
+    Bad, Living, Session, answer,
     body::{Body, Cut},
     exchange,
     far::Origin,
     framing,
     strict::Strict,
     target::{self, Connection},
-    tasks::Owner,
 };
 use crate::{
     accept,
@@ -63,7 +62,7 @@ struct Inside {
     session: Rc<Session>,
     origin: Rc<Origin>,
     ticket: RefCell<Ticket>,
-    _owners: (Owner, Owner),
+    _living: Living,
 }
 
 /// Carries one connection to the proxy.
@@ -168,10 +167,10 @@ impl Proxy {
         let carrier = &self.wall.carrier;
         let session = Rc::new(Session::new(carrier, &permit, Arc::clone(&self.near), ticket.handle()));
         ticket.has_requests(Rc::clone(&session.requests));
-        let owners = (Owner(session.tasks.clone()), Owner(session.upgrades.clone()));
+        let living = Living(Rc::clone(&session));
         let connection = Connection { target, port, is_tls: false };
         let origin = Rc::new(Origin::new(&session, connection, Vec::new(), Some(permit)));
-        let inside = Rc::new(Inside { session, origin, ticket: RefCell::new(ticket), _owners: owners });
+        let inside = Rc::new(Inside { session, origin, ticket: RefCell::new(ticket), _living: living });
         let mut origins = self.origins.borrow_mut();
         if origins.len() >= MOST {
             origins.clear();

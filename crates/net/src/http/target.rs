@@ -107,6 +107,9 @@ fn host(head: &request::Parts, connection: &Connection) -> Result<(), Bad> {
 }
 
 fn is_for(named: &str, connection: &Connection) -> Result<(), Bad> {
+    if is_as_written(named, connection) {
+        return Ok(());
+    }
     let (target, port) = place(named)?;
     let implied = if connection.is_tls { 443 } else { 80 };
     if target == connection.target && port.unwrap_or(implied) == connection.port {
@@ -115,6 +118,12 @@ fn is_for(named: &str, connection: &Connection) -> Result<(), Bad> {
     let Connection { target, port, .. } = connection;
     let why = format!("the request is for {named}, its connection is to {target} port {port}");
     Err(Bad { status: 421, reason: Reason::Host, why })
+}
+
+/// Whether it is the very name of the connection, as nearly every request says it.
+fn is_as_written(named: &str, connection: &Connection) -> bool {
+    let implied = if connection.is_tls { 443 } else { 80 };
+    connection.port == implied && connection.target.name().is_some_and(|name| name.as_str() == named)
 }
 
 /// Host and port of `HOST[:PORT]`.
@@ -147,6 +156,9 @@ fn path(sent: &str) -> Result<String, Bad> {
     }
     if !sent.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(bad("the path has characters that no URL has"));
+    }
+    if !sent.contains('%') {
+        return is_plain(sent).map(|()| sent.to_owned());
     }
     let scoped = scoped_package(sent);
     let sent = scoped.as_deref().unwrap_or(sent);

@@ -1,4 +1,4 @@
-//! Tasks of one opened connection. They die with it.
+//! Tasks of opened connections.
 
 use hyper::rt::Executor;
 use std::{
@@ -7,18 +7,24 @@ use std::{
     rc::Rc,
     task::{Context, Poll},
 };
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Where tasks are started.
 #[derive(Clone, Default)]
 pub(super) struct Tasks(Rc<RefCell<JoinSet<()>>>);
 
 impl Tasks {
-    /// Starts one.
-    pub(super) fn start(&self, task: impl Future<Output = ()> + 'static) {
+    /// Starts one; what ends it before its time.
+    pub(super) fn start(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
         let mut running = self.0.borrow_mut();
         while running.try_join_next().is_some() {}
-        running.spawn_local(task);
+        running.spawn_local(task)
+    }
+
+    /// Ends all of them. They know where others are started, so they would keep each other alive.
+    pub(super) fn end(&self) {
+        let running = self.0.take();
+        drop(running);
     }
 
     /// Waits for all of them.
@@ -42,15 +48,5 @@ impl<F: Future + 'static> Executor<F> for Tasks {
         self.start(async move {
             task.await;
         });
-    }
-}
-
-/// Ends the tasks when it is dropped. They know where others are started, so they would keep each other alive.
-pub(super) struct Owner(pub(super) Tasks);
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let running = self.0.0.take();
-        drop(running);
     }
 }

@@ -65,6 +65,7 @@ fn judged(ask: &Ask) -> Judged {
     Judged {
         target: ask.place.target.clone(),
         port: ask.place.port,
+        is_tls: ask.place.is_tls,
         method: ask.method.to_string(),
         path,
         query: Vec::new(),

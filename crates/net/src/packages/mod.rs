@@ -72,13 +72,13 @@ impl Packages {
     /// For the policy of `gate`, also when that changes.
     pub(crate) fn new(gate: Rc<Gate>, lookup: Rc<dyn Lookup>) -> Packages {
         let settings = Rc::new(Settings::new(&gate.policy().packages));
-        let generation = Cell::new(*gate.generation().borrow());
+        let generation = Cell::new(gate.generation_now());
         let (settings, times, html) = (RefCell::new(settings), RefCell::default(), RefCell::default());
         Packages { gate, lookup, settings, generation, times, html, now }
     }
 
     fn settings(&self) -> Rc<Settings> {
-        let generation = *self.gate.generation().borrow();
+        let generation = self.gate.generation_now();
         if self.generation.replace(generation) != generation {
             self.settings.replace(Rc::new(Settings::new(&self.gate.policy().packages)));
         }
@@ -157,6 +157,10 @@ impl Packages {
 impl Filter for Packages {
     fn wants(&self, target: &Target, port: u16) -> bool {
         self.settings().is_registry(target, port)
+    }
+
+    fn looks_at(&self, target: &Target, port: u16, path: &str) -> bool {
+        self.settings().asked(target, port, path).is_some()
     }
 
     fn gathers(&self, passing: &Passing, way: Way, _headers: &HeaderMap) -> Option<usize> {

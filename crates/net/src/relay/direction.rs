@@ -2,6 +2,10 @@
 
 use super::{Look, Pool, Seen, pipe::Pipe};
 use airlock_gate::meter::Meter;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send},
+};
 use std::{
     cell::Cell,
     io,
@@ -66,6 +70,8 @@ pub(super) struct Direction<'a> {
     bytes: usize,
     /// Whether the source has ended.
     ended: bool,
+    /// Whether nothing was read yet.
+    is_new: bool,
 }
 
 impl<'a> Direction<'a> {
@@ -91,6 +97,7 @@ impl<'a> Direction<'a> {
             pieces: 0,
             bytes: 0,
             ended: false,
+            is_new: true,
         }
     }
 
@@ -149,7 +156,7 @@ impl<'a> Direction<'a> {
     fn poll_flush(&mut self, cx: &mut Context<'_>, sink: &mut WriteHalf<'_>) -> Poll<io::Result<()>> {
         while !self.holds && self.given < self.pending.len() {
             let rest = self.pending.get(self.given..).unwrap_or_default();
-            let written = ready!(Pin::new(&mut *sink).poll_write(cx, rest))?;
+            let written = ready!(poll_write(cx, sink, rest))?;
             self.given += written;
             count(self.moved, written);
         }
@@ -179,9 +186,9 @@ impl<'a> Direction<'a> {
     ) -> Poll<Result<usize, Broken>> {
         self.pool.with_buffer(|buffer| {
             let most = self.most().min(buffer.len());
-            let mut buffer = ReadBuf::new(buffer.get_mut(..most).unwrap_or_default());
-            ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
-            let piece = buffer.filled();
+            let buffer = buffer.get_mut(..most).unwrap_or_default();
+            let read = ready!(self.poll_read(cx, source, buffer))?;
+            let piece = buffer.get(..read).unwrap_or_default();
             if piece.is_empty() {
                 return Poll::Ready(self.end());
             }
@@ -192,7 +199,7 @@ impl<'a> Direction<'a> {
                 return Poll::Ready(Ok(piece.len()));
             }
             while !rest.is_empty() {
-                match Pin::new(&mut *sink).poll_write(cx, rest)? {
+                match poll_write(cx, sink, rest)? {
                     Poll::Ready(written) => {
                         count(self.moved, written);
                         rest = rest.get(written..).unwrap_or_default();
@@ -205,6 +212,24 @@ impl<'a> Direction<'a> {
             }
             Poll::Ready(Ok(piece.len()))
         })
+    }
+
+    /// The first read does not wait to be told that there is something: what was accepted has often brought its first bytes.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut ReadHalf<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.is_new) {
+            match recv(source.as_ref(), &mut *buffer, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => {}
+                read => return Poll::Ready(Ok(read?.0)),
+            }
+        }
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Most bytes to read at once.
@@ -306,6 +331,15 @@ impl Drop for Direction<'_> {
     fn drop(&mut self) {
         self.pool.release(self.pending.len());
         self.drop_pipe();
+    }
+}
+
+/// Writes at once what the kernel takes, and only else waits to be told: of a socket just made nobody knows yet that it can be
+/// written to.
+fn poll_write(cx: &mut Context<'_>, sink: &mut WriteHalf<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    match send(sink.as_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => Pin::new(sink).poll_write(cx, bytes),
+        written => Poll::Ready(Ok(written?)),
     }
 }
 

@@ -24,8 +24,22 @@ pub(crate) use pool::Weight;
 
 use airlock_gate::meter::Meter;
 use direction::{Broken, Direction};
-use std::{cell::Cell, future::poll_fn, task::Poll};
-use tokio::{io::Interest, net::TcpStream};
+use rustix::net::sockopt;
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::Interest,
+    net::TcpStream,
+    time::{Sleep, sleep},
+};
+
+/// The far end of a flow that has lived so long is probed when it is silent; shorter ones need no preparations for that.
+const LIVES: Duration = Duration::from_secs(10);
 
 /// Looks at what the near end says before it goes on, until it has seen enough.
 pub type Look = Box<dyn FnMut(&[u8]) -> Seen>;
@@ -89,9 +103,9 @@ impl Ends {
     ///
     /// After any other end than [`End::Closed`] both sockets are reset when they are dropped.
     pub async fn relay(&mut self, pool: &Pool, moved: &Moved, first: Vec<u8>, look: Option<Look>) -> End {
-        let up = Direction::new(pool, (&moved.sent, &moved.meter), first, look);
-        let down = Direction::new(pool, (&moved.received, &moved.meter), Vec::new(), None);
-        let end = match self.run(up, down).await {
+        let mut up = Direction::new(pool, (&moved.sent, &moved.meter), first, look);
+        let mut down = Direction::new(pool, (&moved.received, &moved.meter), Vec::new(), None);
+        let end = match self.run(&mut up, &mut down).await {
             Ok(()) => return End::Closed,
             Err(Broken::Lost) => End::Reset,
             Err(Broken::Refused(why)) => End::Refused(why),
@@ -108,23 +122,34 @@ impl Ends {
         let _ = self.far.set_zero_linger();
     }
 
-    async fn run(&mut self, mut up: Direction<'_>, mut down: Direction<'_>) -> Result<(), Broken> {
+    async fn run(&mut self, up: &mut Direction<'_>, down: &mut Direction<'_>) -> Result<(), Broken> {
         let (mut near_read, mut near_write) = self.near.split();
         let (mut far_read, mut far_write) = self.far.split();
+        let mut probes = Probes(Some(pin!(sleep(LIVES))));
         let first = poll_fn(|cx| {
             if let Poll::Ready(ended) = up.poll(cx, &mut near_read, &mut far_write) {
                 return Poll::Ready(ended.map(|()| Half::Up));
             }
-            down.poll(cx, &mut far_read, &mut near_write).map_ok(|()| Half::Down)
+            if let Poll::Ready(ended) = down.poll(cx, &mut far_read, &mut near_write) {
+                return Poll::Ready(ended.map(|()| Half::Down));
+            }
+            probes.prepare(cx, far_read.as_ref());
+            Poll::Pending
         });
         // An end that has said all it will can still reset, and the direction that is left would not notice.
         match first.await? {
             Half::Up => {
-                let rest = poll_fn(|cx| down.poll(cx, &mut far_read, &mut near_write));
+                let rest = poll_fn(|cx| {
+                    probes.prepare(cx, far_read.as_ref());
+                    down.poll(cx, &mut far_read, &mut near_write)
+                });
                 unless_lost(near_read.as_ref(), rest).await
             }
             Half::Down => {
-                let rest = poll_fn(|cx| up.poll(cx, &mut near_read, &mut far_write));
+                let rest = poll_fn(|cx| {
+                    probes.prepare(cx, far_write.as_ref());
+                    up.poll(cx, &mut near_read, &mut far_write)
+                });
                 unless_lost(far_read.as_ref(), rest).await
             }
         }
@@ -134,6 +159,29 @@ impl Ends {
 enum Half {
     Up,
     Down,
+}
+
+/// A program's own probes end at our socket, so the far end is probed by us: one that vanished is a reset in the end.
+pub(crate) fn keep_alive(far: &TcpStream) {
+    // Where the kernel refuses, the flow lives as long as the program wants.
+    let _ = sockopt::set_tcp_keepidle(far, Duration::from_secs(60));
+    let _ = sockopt::set_tcp_keepintvl(far, Duration::from_secs(15));
+    let _ = sockopt::set_tcp_keepcnt(far, 4);
+    let _ = sockopt::set_socket_keepalive(far, true);
+}
+
+/// Has the far end probed once the flow has lived for a while.
+struct Probes<'a>(Option<Pin<&'a mut Sleep>>);
+
+impl Probes<'_> {
+    fn prepare(&mut self, cx: &mut Context<'_>, far: &TcpStream) {
+        if let Some(wait) = &mut self.0
+            && wait.as_mut().poll(cx).is_ready()
+        {
+            self.0 = None;
+            keep_alive(far);
+        }
+    }
 }
 
 /// Waits for `rest`, or for `silent` to be reset.

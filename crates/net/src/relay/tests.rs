@@ -44,6 +44,37 @@ fn pattern(place: usize) -> u8 {
     u8::try_from((place ^ (place >> 8) ^ (place >> 16)) & 0xff).unwrap()
 }
 
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn the_far_end_is_probed_once_a_flow_has_lived_for_a_while() {
+    let (_client, mut ends, _server) = flow().await;
+    let (pool, moved) = (Pool::new(), Moved::default());
+
+    let mut probed = Vec::new();
+    for lives in [LIVES / 2, 2 * LIVES] {
+        let relayed = tokio::time::timeout(lives, ends.relay(&pool, &moved, Vec::new(), None)).await;
+        assert!(relayed.is_err(), "nobody ended it");
+        probed.push(sockopt::socket_keepalive(&ends.far).unwrap());
+    }
+
+    assert_eq!(probed, [false, true]);
+}
+
+#[test]
+fn what_was_said_before_the_flow_began_goes_on_at_once() {
+    run(async {
+        let (mut client, mut ends, mut server) = flow().await;
+        let (pool, moved) = (Pool::new(), Moved::default());
+        client.write_all(b"second").await.unwrap();
+
+        let mut relayed = Box::pin(ends.relay(&pool, &moved, b"first ".to_vec(), None));
+        let once = poll_fn(|cx| Poll::Ready(relayed.as_mut().poll(cx).is_pending())).await;
+
+        let mut heard = [0; 12];
+        server.read_exact(&mut heard).await.unwrap();
+        assert_eq!((once, &heard, moved.sent.get()), (true, b"first second", 12));
+    });
+}
+
 #[test]
 fn one_end_can_end_and_still_be_answered() {
     run(async {

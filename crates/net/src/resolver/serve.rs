@@ -2,9 +2,11 @@
 
 use super::Resolver;
 use crate::dns::Transport;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -41,6 +43,7 @@ pub fn serve(
     Ok(())
 }
 
+/// Most questions are answered before the next one is read, so that a flood of them is soon through.
 async fn datagrams(socket: UdpSocket, resolver: Rc<Resolver>) {
     let socket = Rc::new(socket);
     let mut questions = JoinSet::new();
@@ -57,12 +60,16 @@ async fn datagrams(socket: UdpSocket, resolver: Rc<Resolver>) {
         };
         let asked = buffer.get(..length).unwrap_or_default().to_vec();
         let (socket, resolver) = (Rc::clone(&socket), Rc::clone(&resolver));
-        questions.spawn_local(async move {
+        let mut answered = Box::pin(async move {
             if let Some(reply) = resolver.answer(&asked, Transport::Udp).await {
                 // Whoever does not wait for the answer does not get it.
                 _ = socket.send_to(&reply, from).await;
             }
         });
+        let is_answered = poll_fn(|cx| Poll::Ready(answered.as_mut().poll(cx).is_ready())).await;
+        if !is_answered {
+            questions.spawn_local(answered);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! It is made anew at each start. Its key and the key of its leaves are only in memory; what leaves this process is its
 //! certificate, which the sandbox trusts.
 
+use super::provider;
 use airlock_gate::host::Target;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -91,7 +92,7 @@ impl Authority {
         params.serial_number = Some(serial());
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)?;
         let leaf = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = provider::provider();
         let signer =
             provider.key_provider.load_private_key(PrivateKeyDer::Pkcs8(leaf.serialize_der().into()))?;
         let tickets = rustls::crypto::aws_lc_rs::Ticketer::new()?;
@@ -176,6 +177,8 @@ impl Authority {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&self.tickets);
         config.send_tls13_tickets = 1;
+        // The other end is on this machine: what is quickest is best.
+        config.ignore_client_order = true;
         config.alpn_protocols = match speaks {
             Speaks::Unsaid => Vec::new(),
             Speaks::Http1 => vec![b"http/1.1".to_vec()],

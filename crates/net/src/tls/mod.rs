@@ -3,10 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | `authority` | certificates that the sandbox trusts, made as they are needed |
+//! | `provider` | the cryptography of both |
 //! | `roots`, `upstream` | whom this host trusts, and the handshake with the server |
 //! | `wire`, `stream` | bytes of either side |
 
 mod authority;
+mod provider;
 mod roots;
 mod stream;
 mod upstream;

@@ -19,6 +19,18 @@ pub(crate) enum Stream {
     Far(Box<client::TlsStream<Wire>>),
 }
 
+impl Stream {
+    /// Whether HTTP/2 was agreed on.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        let chosen = match self {
+            Stream::Plain(_) => None,
+            Stream::Near(tls) => tls.get_ref().1.alpn_protocol(),
+            Stream::Far(tls) => tls.get_ref().1.alpn_protocol(),
+        };
+        chosen == Some(b"h2")
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {

@@ -1,6 +1,6 @@
 //! The handshake with the server: it is always verified, by what this host trusts and by the rule's pins.
 
-use super::{roots, wire::Wire};
+use super::{provider, roots, wire::Wire};
 use airlock_gate::host::Target;
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
@@ -96,7 +96,10 @@ impl Upstream {
 
 /// One that verifies by `roots`, and resumes sessions.
 pub(crate) fn connector(roots: RootCertStore) -> TlsConnector {
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let builder = ClientConfig::builder_with_provider(provider::provider());
+    // What the library can do it can also do in another order.
+    let builder = builder.with_safe_default_protocol_versions().unwrap_or_else(|_| ClientConfig::builder());
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
     TlsConnector::from(Arc::new(config))
 }
 

@@ -53,7 +53,7 @@ pub struct Setup<'a> {
     /// Who decides.
     pub gate: Rc<Gate>,
     /// How connections leave.
-    pub egress: Egress,
+    pub egress: Rc<Egress>,
     /// What the sandbox calls itself.
     pub hostname: &'a str,
     /// Whom the sandbox trusts where its connections are opened; without one, none is.
@@ -65,7 +65,7 @@ pub struct Setup<'a> {
 /// Starts everything on `tasks`, of the thread that owns the gate: the wall stands while they run.
 pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
     let Setup { gate, egress, hostname, authority, mut filters } = setup;
-    let (egress, pool) = (Rc::new(egress), Rc::new(Pool::new()));
+    let pool = Rc::new(Pool::new());
     if authority.is_some() {
         let registries = Registries { gate: Rc::clone(&gate), egress: Rc::clone(&egress) };
         filters.0.push(Rc::new(Packages::new(Rc::clone(&gate), Rc::new(registries))));
@@ -86,6 +86,7 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
         pool: Rc::clone(&pool),
         authority,
         filters: filters.0,
+        spares: Rc::default(),
     };
     let rules = Rules::new(rules);
     let refused = Refused::since_now(refusals, &rules)?;
@@ -183,7 +184,7 @@ async fn follow_rules(wall: Rc<Wall>, mut changes: watch::Receiver<u64>) {
             changed = changes.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(AGAIN), if is_behind => {}
         }
-        wall.judge_anew();
+        wall.carrier.rules_changed();
         // The gate decides by the new rules already. While the kernel is behind, it refuses what was not open before.
         is_behind = wall.open_what_rules_could_match().is_err();
     }

@@ -143,7 +143,7 @@ impl World {
         let policy = parse_toml("airlock.toml", policy).unwrap().policy;
         let gate = Gate::new(Setup { published: vec![80], ..setup(folder.path(), policy) });
         let mut tasks = JoinSet::new();
-        let egress = Egress::to_loopback(names);
+        let egress = Rc::new(Egress::to_loopback(names));
         let setup = super::Setup {
             gate: Rc::new(gate.unwrap()),
             egress,
@@ -248,9 +248,9 @@ fn a_flow_is_small() {
     run(async {
         let (listener, port) = server().await;
         let world = World::raise(&allow("a.test", port), &["a.test"])?;
-        let (near, _) = tokio::join!(TcpStream::connect(("127.0.0.1", port)), listener.accept());
+        let (near, accepted) = tokio::join!(TcpStream::connect(("127.0.0.1", port)), listener.accept());
 
-        let task = size_of_val(&accept::carry(&world.wall, near.unwrap()));
+        let task = size_of_val(&accept::carry(&world.wall, near.unwrap(), accepted.unwrap().1));
 
         assert!(task < 3200, "the task of a flow has {task} bytes");
         Some(())

@@ -187,8 +187,9 @@ impl World {
     fn accept(&self, family: usize) -> Option<(TcpStream, SocketAddr)> {
         match rustix::net::accept(&self.seat.tcp[family]) {
             Ok(socket) => {
-                let to = original_destination(socket.as_fd()).unwrap();
-                Some((TcpStream::from(socket), to))
+                let stream = TcpStream::from(socket);
+                let to = original_destination(stream.as_fd(), stream.peer_addr().unwrap()).unwrap();
+                Some((stream, to))
             }
             Err(Errno::AGAIN) => None,
             Err(err) => panic!("accept: {err}"),

@@ -30,9 +30,10 @@ fn a_question_by_tcp_reaches_the_resolver_and_not_the_listener() {
     with_seat(|world| {
         for (family, server) in ["192.0.2.53:53", "[2001:db8::53]:53"].into_iter().enumerate() {
             let mut program = world.connect(server).unwrap();
-            let resolver = rustix::net::accept(&world.seat.dns_tcp[family]).unwrap();
-            assert_eq!(original_destination(resolver.as_fd()).unwrap(), address(server));
-            TcpStream::from(resolver).write_all(b"me").unwrap();
+            let mut resolver = TcpStream::from(rustix::net::accept(&world.seat.dns_tcp[family]).unwrap());
+            let from = resolver.peer_addr().unwrap();
+            assert_eq!(original_destination(resolver.as_fd(), from).unwrap(), address(server));
+            resolver.write_all(b"me").unwrap();
             program.read_exact(&mut [0; 2]).unwrap();
             assert!(world.accept(family).is_none());
         }

@@ -3,4 +3,5 @@
 mod carried;
 mod ended;
 mod guarded;
+mod spared;
 mod world;

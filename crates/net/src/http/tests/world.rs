@@ -118,6 +118,7 @@ impl World {
             pool: Rc::new(Pool::new()),
             authority: Some(Rc::new(Authority::new().unwrap())),
             filters,
+            spares: Rc::default(),
         });
         let (log, sent) = (Log::default(), Arc::new(AtomicU64::new(0)));
         let mut tasks = JoinSet::new();
@@ -199,7 +200,7 @@ impl World {
 
     pub(super) fn other_rules(&self, rules: &str) {
         self.carrier.gate.set_policy(parse_toml("airlock.toml", rules).unwrap().policy, "set").unwrap();
-        self.carrier.judge_anew();
+        self.carrier.rules_changed();
     }
 }
 
@@ -273,14 +274,28 @@ async fn serve(
     }
 }
 
+/// Whether this is the first request for what breaks once.
+fn breaks(path: &str, log: &Log) -> bool {
+    let asked = || log.lock().unwrap().iter().filter(|line| line.contains("/break-once")).count();
+    path == "/break-once" && asked() == 1
+}
+
+/// The server breaks off.
+#[derive(Debug, thiserror::Error)]
+#[error("broken off")]
+struct Broken;
+
 /// What the server does, by path.
 async fn answer(
     mut request: Request<Incoming>,
     log: Log,
     sent: Arc<AtomicU64>,
-) -> Result<Response<Sent>, Infallible> {
+) -> Result<Response<Sent>, Broken> {
     let line = format!("{} {} {:?}", request.method(), request.uri().path(), request.version());
     log.lock().unwrap().push(line);
+    if breaks(request.uri().path(), &log) {
+        return Err(Broken);
+    }
     if let Some(key) = request.headers().get("x-key") {
         log.lock().unwrap().push(format!("key {}", key.to_str().unwrap()));
     }

@@ -51,6 +51,24 @@ async fn questions_over_udp_are_answered_and_noise_is_not() {
 }
 
 #[tokio::test]
+async fn a_question_behind_a_flood_is_answered() {
+    let world = world(RULES);
+    let reply = served(&world, async |server| {
+        let flood = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for number in 0..150 {
+            flood.send_to(&question(&format!("n{number}.example.net."), RecordType::A), server).unwrap();
+        }
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.send_to(&question("a.example.com.", RecordType::A), server).await.unwrap();
+        let mut buffer = [0; 1500];
+        let length = client.recv(&mut buffer).await.unwrap();
+        Message::from_vec(&buffer[..length]).unwrap()
+    })
+    .await;
+    assert_eq!(reply.answers.len(), 1);
+}
+
+#[tokio::test]
 async fn a_client_that_is_gone_does_not_end_the_server() {
     let world = world(RULES);
     served(&world, async |server| {

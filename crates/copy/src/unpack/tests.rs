@@ -1,0 +1,232 @@
+//! Trees packed and unpacked; archives that mean harm.
+
+use super::*;
+use crate::{
+    pack::{Source, pack},
+    place,
+    tar::{END, head, padding},
+};
+use proptest::prelude::*;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+};
+
+const RULES: Rules = Rules {
+    links: Links::Within,
+    hard_links: HardLinks::Refused,
+    mounts: Mounts::Refused,
+    owner: None,
+    most_bytes: 1 << 20,
+    most_entries: 1000,
+};
+
+fn open(path: &Path) -> OwnedFd {
+    place::open_directory(CWD, path).unwrap()
+}
+
+fn packed(path: &Path) -> (Vec<u8>, Tally) {
+    let mut bytes = Vec::new();
+    let tally = pack(&Source::Directory(open(path)), &mut bytes, &mut |_| {}).unwrap();
+    (bytes, tally)
+}
+
+fn archive(entries: &[(Entry, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (entry, body) in entries {
+        let entry = entry.clone().size(u64::try_from(body.len()).unwrap());
+        bytes.extend(head(&entry));
+        bytes.extend(*body);
+        bytes.extend(padding(entry.size));
+    }
+    bytes.extend(END);
+    bytes
+}
+
+fn top() -> (Entry, &'static [u8]) {
+    (Entry::new(b".".to_vec(), Kind::Directory), b"")
+}
+
+fn into(path: &Path, bytes: &[u8], rules: &Rules) -> Result<Tally, Error> {
+    unpack(&mut Reader::new(bytes), &Place::Into(open(path)), rules, &mut |_| {})
+}
+
+#[test]
+fn a_tree_arrives_as_it_was() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir_all(from.path().join("a/b")).unwrap();
+    fs::set_permissions(from.path().join("a"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::write(from.path().join("a/b/large"), vec![3; 300_000]).unwrap();
+    fs::write(from.path().join("run"), "x").unwrap();
+    fs::set_permissions(from.path().join("run"), fs::Permissions::from_mode(0o4755)).unwrap();
+    symlink("../run", from.path().join("a/link")).unwrap();
+    symlink("/etc/passwd", from.path().join("a/out")).unwrap();
+    fs::write(to.path().join("run"), "older").unwrap();
+
+    let (bytes, sent) = packed(from.path());
+    let taken = into(to.path(), &bytes, &RULES).unwrap();
+
+    assert_eq!((sent.files, sent.bytes, taken.bytes), (4, 300_001, 300_001));
+    assert_eq!(fs::read(to.path().join("a/b/large")).unwrap(), vec![3; 300_000]);
+    assert_eq!(fs::metadata(to.path().join("run")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::metadata(to.path().join("a")).unwrap().mode() & 0o7777, 0o750);
+    assert_eq!(fs::read_link(to.path().join("a/link")).unwrap(), Path::new("../run"));
+    assert!(fs::symlink_metadata(to.path().join("a/out")).is_err());
+    assert_eq!((taken.left_count, taken.left[0].why), (1, Why::LeadsOut));
+    assert_eq!(fs::read_to_string(to.path().join("run")).unwrap(), "x");
+}
+
+#[test]
+fn nothing_of_an_archive_gets_out_of_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("to");
+    fs::create_dir(&to).unwrap();
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, to.join("planted")).unwrap();
+    let file = |path: &[u8]| (Entry::new(path.to_vec(), Kind::File), b"evil".as_slice());
+    let kind = |path: &[u8], kind| (Entry::new(path.to_vec(), kind), b"".as_slice());
+
+    for bad in [
+        vec![top(), file(b"../outside/x")],
+        vec![top(), file(b"a/../../outside/x")],
+        vec![top(), file(b"/tmp/x")],
+        vec![top(), file(b"planted/x")],
+        vec![top(), kind(b"planted/d", Kind::Directory)],
+        vec![top(), kind(b"planted", Kind::Directory), file(b"planted/x")],
+        vec![top(), kind(b"h", Kind::HardLink(b"../outside/x".to_vec()))],
+        vec![top(), kind(b"h", Kind::HardLink(b"planted".to_vec()))],
+        vec![top(), file(b"")],
+        vec![top(), file(b"a\0b/../..")],
+        vec![file(b"x")],
+        vec![file(b"../x")],
+    ] {
+        let result = into(&to, &archive(&bad), &RULES);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{bad:?} {result:?}");
+        assert!(!dir.path().join("x").exists());
+    }
+    // A link that came in the same archive is no way out either.
+    let through = [top(), kind(b"up", Kind::Link(b"..".to_vec())), file(b"up/x")];
+    assert!(into(&to, &archive(&through), &Rules { links: Links::All, ..RULES }).is_err());
+    assert!(!dir.path().join("x").exists());
+}
+
+#[test]
+fn devices_are_left_out_and_told() {
+    let to = tempfile::tempdir().unwrap();
+    let other = (Entry::new(b"dev".to_vec(), Kind::Other), b"".as_slice());
+
+    let taken = into(to.path(), &archive(&[top(), other]), &RULES).unwrap();
+
+    assert_eq!((taken.left_count, taken.left[0].why), (1, Why::Kind));
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn more_than_the_limit_is_refused_before_it_is_written() {
+    let to = tempfile::tempdir().unwrap();
+    let huge = head(&Entry::new(b"huge".to_vec(), Kind::File).size(1 << 40));
+    let bytes = [head(&top().0), huge].concat();
+
+    let refused = into(to.path(), &bytes, &RULES).unwrap_err();
+
+    assert_eq!(refused.to_string(), "more than 1M would be copied");
+    let many: Vec<_> =
+        (0..1001).map(|n| (Entry::new(format!("f{n}").into_bytes(), Kind::File), b"".as_slice())).collect();
+    assert!(matches!(
+        into(to.path(), &archive(&[vec![top()], many].concat()), &RULES),
+        Err(Error::TooMuch { .. })
+    ));
+}
+
+#[test]
+fn what_breaks_off_leaves_whole_files_only() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for n in 0..3 {
+        fs::write(from.path().join(format!("f{n}")), vec![n; 1000]).unwrap();
+    }
+    let (bytes, _) = packed(from.path());
+
+    for cut in (0..bytes.len() - 1024).step_by(97) {
+        assert!(into(to.path(), &bytes[..cut], &RULES).unwrap_err().is_broken_off());
+        for entry in fs::read_dir(to.path()).unwrap().flatten() {
+            assert_eq!(entry.metadata().unwrap().len(), 1000, "{:?} after {cut}", entry.file_name());
+            assert!(entry.file_name().to_str().unwrap().starts_with('f'));
+        }
+    }
+}
+
+#[test]
+fn a_destination_means_what_cp_means() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("there")).unwrap();
+    fs::write(dir.path().join("file"), "old").unwrap();
+    let root = open(dir.path());
+    let look = |path: &Path| place::open_directory(root.as_fd(), path);
+    let put = |to: &str, name: Option<&str>, entries: &[(Entry, &[u8])]| {
+        let place = place::find(Path::new(to), name.map(Path::new), &look)?;
+        unpack(&mut Reader::new(archive(entries).as_slice()), &place, &RULES, &mut |_| {})
+    };
+    let file = [(Entry::new(b".".to_vec(), Kind::File), b"new".as_slice())];
+    let tree = [top(), (Entry::new(b"./x".to_vec(), Kind::File), b"x".as_slice())];
+
+    for (to, name, entries, made) in [
+        ("there", Some("f"), file.as_slice(), "there/f"),
+        ("fresh", Some("f"), &file, "fresh"),
+        ("file", Some("f"), &file, "file"),
+        ("there", Some("t"), &tree, "there/t/x"),
+        ("there", None, &tree, "there/x"),
+        ("newdir", Some("t"), &tree, "newdir/x"),
+        ("newdir2/", None, &tree, "newdir2/x"),
+    ] {
+        put(to, name, entries).unwrap();
+        assert!(dir.path().join(made).is_file(), "{to} {made}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), "new");
+    for (to, name, entries) in [
+        ("none/", Some("f"), file.as_slice()),
+        ("none/below", Some("f"), &file),
+        ("file", Some("t"), &tree),
+        ("there", Some("t"), &file),
+        ("file/", Some("f"), &file),
+    ] {
+        assert!(put(to, name, entries).is_err(), "{to}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn only_links_that_begin_with_ups_stay_within(parts in proptest::collection::vec("(\\.\\.|a|b|\\.)", 0..6), depth in 0usize..4) {
+        let target = parts.join("/");
+        let lexical = parts.iter().try_fold(depth, |at, part| match part.as_str() {
+            ".." => at.checked_sub(1),
+            "." => Some(at),
+            _ => Some(at + 1),
+        });
+        if stays_within(depth, target.as_bytes()) {
+            prop_assert!(lexical.is_some());
+        }
+    }
+
+    #[test]
+    fn no_archive_writes_outside(
+        entries in proptest::collection::vec(("(\\./)?((\\.\\.|a|b)/){0,3}(a|b|\\.\\.)", 0u8..4, "(/|\\.\\./|a/){0,3}(a|b|\\.\\.)?"), 0..12)
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("1/2/to");
+        fs::create_dir_all(&to).unwrap();
+        let made: Vec<(Entry, &[u8])> = entries.iter().map(|(path, kind, link)| {
+            let (kind, body): (Kind, &[u8]) = match kind {
+                0 => (Kind::File, b"x"),
+                1 => (Kind::Directory, b""),
+                2 => (Kind::Link(link.clone().into_bytes()), b""),
+                _ => (Kind::HardLink(link.clone().into_bytes()), b""),
+            };
+            (Entry::new(path.clone().into_bytes(), kind), body)
+        }).collect();
+        let rules = Rules { links: Links::All, hard_links: HardLinks::Made, ..RULES };
+        let _ = into(&to, &archive(&[vec![top()], made].concat()), &rules);
+        let seen = |path: &Path| fs::read_dir(path).unwrap().count();
+        prop_assert_eq!((seen(dir.path()), seen(&dir.path().join("1")), seen(&dir.path().join("1/2"))), (1, 1, 1));
+    }
+}
