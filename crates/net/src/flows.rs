@@ -245,6 +245,6 @@ mod tests {
 
         let few = Rc::new(Flows::new(Some(1024)));
         let tickets: Vec<Ticket> = std::iter::from_fn(|| few.enter()).collect();
-        assert_eq!(tickets.len(), 384);
+        assert_eq!(tickets.len(), 352);
     }
 }

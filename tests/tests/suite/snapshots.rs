@@ -191,7 +191,7 @@ fn an_archive_makes_the_same_files_again() {
     let long = "d".repeat(120);
     let script = format!(
         "mkdir -p /root/{long}/{long}; echo deep >/root/{long}/{long}/f; echo t >/var/tmp/t; ln -s /etc/passwd /root/l; \
-         cp /bin/true /root/su; chmod 4755 /root/su 2>/dev/null; truncate -s 100M /root/hole; rm -f /root/.bashrc"
+         cp /bin/true /root/su; chmod 4755 /root/su 2>/dev/null; truncate -s 8M /root/hole; rm -f /root/.bashrc"
     );
     stopped(&world, "web", &script);
     world
@@ -221,7 +221,7 @@ fn an_archive_makes_the_same_files_again() {
     let look = format!(
         "cat /root/{long}/{long}/f /root/new /var/tmp/t; test -L /root/l || echo gone; stat -c '%a %s' /root/su | cut -c1-3; stat -c %s /root/hole"
     );
-    assert_eq!(goes_on(&world, "three", &look), "deep\nnew\nt\ngone\n755\n104857600\n");
+    assert_eq!(goes_on(&world, "three", &look), "deep\nnew\nt\ngone\n755\n8388608\n");
     assert_eq!(world.airlock(["snapshot", "ls", "-q"]).run().succeeded(), "", "the export has let go");
 }
 
@@ -462,9 +462,9 @@ fn changes_that_lie_in_layers_are_reviewed_and_discarded_for_each_sandbox_by_its
     let diff = |name: &str| world.airlock(["diff", "--name-only", name]).run().stdout;
 
     assert_eq!((diff("idle"), diff("web")), ("changed\ngone\nnew\n".to_owned(), diff("idle")));
-    let one = world.airlock(["discard", "idle", "new"]).run().failed(1);
+    let one = world.airlock(["discard", "--yes", "idle", "new"]).run().failed(1);
     assert!(one.contains("shared"), "{one}");
-    world.airlock(["discard", "idle"]).run().succeeded();
+    world.airlock(["discard", "--yes", "idle"]).run().succeeded();
 
     assert_eq!((diff("idle").as_str(), diff("web").as_str()), ("", "changed\ngone\nnew\n"));
     assert_eq!(goes_on(&world, "idle", "cat changed gone; ls new 2>/dev/null"), "host\nhost\n");

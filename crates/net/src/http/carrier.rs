@@ -140,7 +140,7 @@ impl Carrier {
 
     /// The rules have changed.
     pub(crate) fn rules_changed(&self) {
-        self.spares.rules_changed();
+        self.spares.obey(self.gate.generation_now());
         self.judge_anew();
     }
 

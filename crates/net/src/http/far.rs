@@ -283,7 +283,8 @@ impl Origin {
         };
         self.session.carrier.may_connect(target, *port).await?;
         let flow = Flow::new(&self.session, permit.trace());
-        match self.session.carrier.spares.take(&self.destination, &permit) {
+        let generation = self.session.carrier.gate.generation_now();
+        match self.session.carrier.spares.take(&self.destination, &permit, generation) {
             Some(spare) => Ok(self.reuse(spare, flow, &permit)),
             None => self.dial(permit, flow).await,
         }

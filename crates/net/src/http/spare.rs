@@ -57,7 +57,7 @@ pub(crate) struct Spares {
     /// What servers spoke last: whether it was HTTP/2, and when.
     spoken: RefCell<HashMap<Destination, (bool, Instant)>>,
     is_swept: Cell<bool>,
-    /// Counts changes of the rules.
+    /// The generation of the rules.
     rules: Cell<u64>,
     /// Every connection to a server moves its bytes here.
     pub(super) tasks: Tasks,
@@ -70,8 +70,9 @@ impl Drop for Spares {
 }
 
 impl Spares {
-    /// One for a connection that was permitted.
-    pub(super) fn take(&self, to: &Destination, permit: &Permit) -> Option<Spare> {
+    /// One for a connection that was permitted by the rules of this generation.
+    pub(super) fn take(&self, to: &Destination, permit: &Permit, generation: u64) -> Option<Spare> {
+        self.obey(generation);
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|(_, spare)| !spare.sender.is_closed());
         let fits = |(other, spare): &(Destination, Spare)| {
@@ -125,10 +126,11 @@ impl Spares {
         next
     }
 
-    /// The rules have changed: what they allowed is closed.
-    pub(crate) fn rules_changed(&self) {
-        self.rules.set(self.rules.get().wrapping_add(1));
-        self.end(|_| true);
+    /// Where the rules have changed, what they allowed is closed.
+    pub(crate) fn obey(&self, generation: u64) {
+        if self.rules.replace(generation) != generation {
+            self.end(|_| true);
+        }
     }
 
     fn end(&self, is_over: impl Fn(&Spare) -> bool) {

@@ -105,6 +105,21 @@ fn rules_that_change_close_what_waits() {
 }
 
 #[test]
+fn what_waited_under_other_rules_is_not_taken_also_before_it_is_closed() {
+    run(async {
+        let world = World::new(Server::Http1).await;
+        asks(&world, "GET", "/one").await;
+        waiting(&world, 1).await;
+
+        let policy = airlock_gate::policy::parse_toml("airlock.toml", &allowing(world.port)).unwrap().policy;
+        world.carrier.gate.set_policy(policy, "set").unwrap();
+
+        assert_eq!(asks(&world, "GET", "/two").await, 200);
+        assert_eq!(connected(&world), 2);
+    });
+}
+
+#[test]
 fn a_connection_that_a_person_is_tied_to_is_nobody_elses() {
     for scheme in ["Negotiate abc", "NTLM abc", "negotiate abc"] {
         run(async {
