@@ -14,6 +14,7 @@
 mod binary;
 pub mod internet;
 mod leftovers;
+pub mod posix;
 mod process;
 mod terminal;
 mod who;

@@ -7,9 +7,10 @@ use crate::{
     failure::{Failure, Outcome},
     home, visit,
 };
-use airlock_backends::namespaces::Namespaces;
+use airlock_backends::namespaces::{Namespaces, perform_inside};
 use airlock_doors::control::server::{self, First};
 use airlock_engine::{
+    inside,
     keeper::{
         self, Keeper, Tasks,
         birth::{self, Born, Guest, Keep},
@@ -66,6 +67,14 @@ fn refuse(sandbox: &Sandbox, lock: Lock, socket: &OwnedFd, refusal: Refusal) -> 
     let code = refusal.code;
     let _ = say(socket, &Reply::Refused(refusal));
     code
+}
+
+/// Changes the mounts of a running sandbox, as its keeper says.
+pub(crate) fn inside() -> Outcome {
+    let socket = fd::inherited(inside::SOCKET)
+        .map_err(|_| Failure::new("`airlock inside` is started by the keeper of a sandbox"))?;
+    perform_inside(&socket)?;
+    Ok(0)
 }
 
 /// Nothing ran: a sandbox that never was leaves nothing behind, one that was started anew is stopped as before. Whoever

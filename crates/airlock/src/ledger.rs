@@ -87,6 +87,9 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
     let mut is_audit = false;
     for record in denied {
         let Entry::Decision { crossing, audit_only, times, .. } = &record.entry else { continue };
+        if matches!(crossing, Crossing::File { .. } | Crossing::Mount { .. }) {
+            continue;
+        }
         // A program asks for a name several times (A, AAAA) where it means one connection.
         let is_repeat = matches!(crossing, Crossing::Resolve { .. }) && times.is_some();
         let is_inside = matches!(crossing, Crossing::Request { .. } | Crossing::Reveal { .. });
@@ -99,6 +102,7 @@ pub(crate) fn denials(records: &[Record]) -> Option<String> {
             | Crossing::Request { host, .. }
             | Crossing::Reveal { host, .. } => host.as_str(),
             Crossing::Publish { from, .. } => from.as_str(),
+            Crossing::File { path, .. } | Crossing::Mount { target: path, .. } => path.as_str(),
         };
         if !hosts.contains(&host) {
             hosts.push(host);
@@ -190,6 +194,9 @@ fn crossing_words(crossing: &Crossing) -> String {
         Crossing::Request { host, port, method, path } => format!("{method} {host}:{port}{path}"),
         Crossing::Reveal { secret, host, port } => format!("reveal {secret} to {host}:{port}"),
         Crossing::Publish { from, port } => format!("publish {port} from {from}"),
+        Crossing::Mount { target, access, .. } if access == "none" => format!("unmount {target}"),
+        Crossing::Mount { source, target, access } => format!("mount {source} at {target} ({access})"),
+        Crossing::File { path, touch } => format!("{touch} {path}"),
     }
 }
 

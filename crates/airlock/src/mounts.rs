@@ -10,11 +10,10 @@
 //! | written in the project's file | is refused |
 
 use crate::{
-    args::{RunArgs, WorkspaceMode},
+    args::{RunArgs, WorkspaceMode, mount::MountWord},
     config::Project,
     failure::Failure,
 };
-use airlock_protocol::spec::Mount;
 use std::{
     collections::VecDeque,
     ffi::OsString,
@@ -54,16 +53,27 @@ pub(crate) fn settle(
     let folder = project.as_ref().and_then(|project| project.path.parent()).map(Path::to_owned);
     let written = project.map_or(&mut none, |project| &mut project.settings.mounts);
     let workspace = (mode != Some(WorkspaceMode::None)).then(|| directory.to_owned());
-    let writable = written.iter().chain(&args.mounts).filter(|mount| !mount.read_only);
+    let writable = written.iter().chain(&args.mounts).flat_map(MountWord::writable);
     let real = |place: PathBuf| fs::canonicalize(&place).unwrap_or(place);
     let places = Places {
         own: workspace.into_iter().chain(folder).map(real).collect(),
-        other: writable.map(|mount| real(mount.source.clone())).collect(),
+        other: writable.map(real).collect(),
     };
     for (mounts, links) in [(written, Links::Never), (&mut args.mounts, Links::Within)] {
-        for Mount { source, .. } in mounts {
+        for source in mounts.iter_mut().flat_map(MountWord::sources) {
             *source = resolve(source, &places, links)?;
         }
+    }
+    Ok(())
+}
+
+/// The same for one that was typed while the sandbox runs, whose workspace may be `directory`.
+pub(crate) fn settle_typed(mount: &mut MountWord, directory: &Path) -> Result<(), Failure> {
+    let real = |place: PathBuf| fs::canonicalize(&place).unwrap_or(place);
+    let other = mount.writable().into_iter().map(real).collect();
+    let places = Places { own: vec![real(directory.to_owned())], other };
+    for source in mount.sources() {
+        *source = resolve(source, &places, Links::Within)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! From the flags of `run` to a [`Spec`]: what was typed becomes what was meant, once. Pure but for environment files.
 
 use crate::{
-    args::{RunArgs, WorkspaceMode, values::EnvWord},
+    args::{RunArgs, WorkspaceMode, mount::MountWord, values::EnvWord},
     config::{self, own::Own},
     environment::{environment, parse_file},
     failure::Failure,
@@ -9,9 +9,9 @@ use crate::{
 };
 use airlock_protocol::{
     Name,
-    files::VolumeUse,
+    files::{Provided, VolumeUse},
     policy::Policy,
-    spec::{Limits, Script, Spec, Stdio, Workspace},
+    spec::{Limits, Mount, Script, Spec, Stdio, Workspace},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -80,9 +80,9 @@ pub(crate) fn spec(
         name,
         workdir,
         workspace,
-        mounts: args.mounts.clone(),
+        mounts: args.mounts.iter().filter_map(bind).collect(),
         volumes: volumes(args, host),
-        provided: Vec::new(),
+        provided: args.mounts.iter().filter_map(served).collect(),
         paths: args.paths.clone(),
         tmpfs: args.tmpfs.clone(),
         env,
@@ -104,6 +104,20 @@ pub(crate) fn spec(
         approvals: wall.own.approvals.clone(),
         ledger: wall.own.ledger.clone(),
     })
+}
+
+fn bind(word: &MountWord) -> Option<Mount> {
+    match word {
+        MountWord::Bind(mount) => Some(mount.clone()),
+        MountWord::Provided(_) => None,
+    }
+}
+
+fn served(word: &MountWord) -> Option<Provided> {
+    match word {
+        MountWord::Bind(_) => None,
+        MountWord::Provided(provided) => Some(provided.clone()),
+    }
 }
 
 fn workspace(mode: WorkspaceMode, directory: &Path) -> Workspace {
@@ -191,7 +205,7 @@ pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure>
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Disk, DiskBy, Mount, Publish, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Disk, DiskBy, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
     use std::{io::Write, net::Ipv4Addr};
 

@@ -68,6 +68,10 @@ pub struct Launched {
     pub sealing: RefCell<Option<OwnedFd>>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
+    /// The kernel's devices of the programmable mounts, in the plan's order; there when it is sealed.
+    pub served: RefCell<Vec<OwnedFd>>,
+    /// The sandbox's outer user namespace, where mounts are made while it runs.
+    pub outer: Option<OwnedFd>,
     /// Where the workspace is copied on write: the directory that holds what differs, as a place only.
     pub workspace: OnceCell<OwnedFd>,
     /// Where ports are published, who brings connections in.

@@ -41,5 +41,5 @@ pub mod request;
 pub mod secrets;
 pub mod url;
 
-pub use gate::{Crossing, Finished, Gate, Setup};
+pub use gate::{Crossing, Finished, Gate, Remount, Setup};
 pub use permit::{Denial, Kind, Permit, Reason, Trace};

@@ -5,6 +5,7 @@
 //! | [`clone`] | new processes in new namespaces, pidfds |
 //! | [`idmap`] | ids inside and outside |
 //! | [`mount`] | trees, overlays, masks, pivot |
+//! | [`fuse`] | file systems that a process serves |
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
 //! | [`alone`] | a program with nothing around it |
@@ -28,6 +29,7 @@ pub mod detach;
 pub mod disk;
 pub mod fd;
 pub mod fence;
+pub mod fuse;
 pub mod idmap;
 pub mod job;
 pub mod mount;

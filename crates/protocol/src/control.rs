@@ -11,14 +11,15 @@ use crate::{
     approval::{Answer, Pending},
     copy::Copy,
     event::Event,
+    files::Provided,
     guest::End,
     policy::{Policy, Rule},
     secret::Values,
-    spec::{Stdio, WindowSize},
+    spec::{Mount, Stdio, WindowSize},
     state::{Exit, State},
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// The stream number of terminal bytes on a control connection.
 pub const TERMINAL: u16 = 1;
@@ -96,10 +97,33 @@ pub enum Request {
     Approvals,
     /// A person's answer to one of them.
     Answer(Answer),
+    /// Show something of the host inside, until the sandbox stops.
+    Mount(Shown),
+    /// Take away what `Mount` showed.
+    Unmount {
+        /// Where it is inside.
+        target: PathBuf,
+    },
     /// Tell what happens from now on, as [`Reply::Event`], until the connection closes.
     Watch,
     /// The directory in which a workspace that is copied on write keeps what differs.
     Layer,
+}
+
+/// What is shown in a running sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "shown", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Shown {
+    /// A path of the host, as it is.
+    Bind {
+        /// Which, and where.
+        mount: Mount,
+    },
+    /// A programmable mount.
+    Provided {
+        /// What serves it, and where.
+        mount: Provided,
+    },
 }
 
 /// A further program in a running sandbox.

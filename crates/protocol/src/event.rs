@@ -30,6 +30,17 @@ pub enum Event {
         /// Program and arguments.
         command: Vec<String>,
     },
+    /// Something was done to a file of a programmable mount that tells of it. Many alike at once are one event.
+    File {
+        /// Where it is mounted.
+        mount: String,
+        /// Which file, from there.
+        path: String,
+        /// `open`, `write`, `rename`, `remove` or `create`.
+        touch: String,
+        /// How often.
+        times: u64,
+    },
     /// Nothing crosses: the ledger cannot be written. Told once for each spell.
     LedgerFails {
         /// Why, and what to do.

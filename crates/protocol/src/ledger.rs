@@ -159,6 +159,22 @@ pub enum Crossing {
         /// The port.
         port: u16,
     },
+    /// Something of the host was shown in a running sandbox, or taken away from it.
+    Mount {
+        /// A path of the host, or what serves it.
+        source: String,
+        /// Where inside.
+        target: String,
+        /// `rw`, `ro`, or `none` where it was taken away.
+        access: String,
+    },
+    /// Something was done to a file of a programmable mount.
+    File {
+        /// Where it is, inside.
+        path: String,
+        /// `open`, `write`, `rename`, `remove` or `create`.
+        touch: String,
+    },
     /// A connection from outside to a published port.
     Publish {
         /// Where it came from.

@@ -2,6 +2,7 @@
 
 mod copy;
 mod files;
+pub(crate) mod mount;
 mod review;
 mod run;
 mod secret;
@@ -140,6 +141,10 @@ pub(crate) enum Verb {
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts
     Deny(ChangeArgs),
+    /// Show a path of this host in a running sandbox, until it stops
+    Mount(MountArgs),
+    /// Take away what `mount` showed
+    Unmount(UnmountArgs),
     /// Show, check, explain, compare and set rules
     Policy(PolicyArgs),
     /// List a sandbox's secrets, and give them other values
@@ -167,6 +172,9 @@ pub(crate) enum Verb {
     /// Own one sandbox (started by airlock itself)
     #[command(hide = true)]
     Keep(KeepArgs),
+    /// Change the mounts of a running sandbox (started by its keeper)
+    #[command(hide = true)]
+    Inside,
     /// Print names of sandboxes, for completion scripts
     #[command(hide = true)]
     CompleteSandboxes,
@@ -328,6 +336,31 @@ pub(crate) struct VersionArgs {
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It is written to the sandbox's ledger, and gone when the sandbox stops.
+
+Examples:
+  airlock mount web ./data:/data:ro
+  airlock mount web type=memory,dst=/scratch,size=64M
+  airlock mount web type=real,src=./out,dst=/out")]
+pub(crate) struct MountArgs {
+    /// Which sandbox
+    pub(crate) sandbox: String,
+    /// What, and where inside
+    #[arg(value_name = "SRC:DST[:ro]|type=...", value_parser = mount::mount_word)]
+    pub(crate) mount: mount::MountWord,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnmountArgs {
+    /// Which sandbox
+    pub(crate) sandbox: String,
+    /// Where it is inside
+    #[arg(value_name = "DST")]
+    pub(crate) target: std::path::PathBuf,
 }
 
 #[derive(Debug, Args)]

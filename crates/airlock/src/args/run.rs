@@ -1,11 +1,14 @@
 //! The flags of `run` and `exec`.
 
-use super::values::{self, EnvWord};
+use super::{
+    mount::{MountWord, mount_word},
+    values::{self, EnvWord},
+};
 use crate::secrets::table;
 use airlock_protocol::{
     Name,
     files::{Paths, VolumeUse},
-    spec::{Disk, Mount, Publish, Restart, Tmpfs},
+    spec::{Disk, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
@@ -67,9 +70,9 @@ pub(crate) struct RunArgs {
     /// Directory to start in (default: the workspace, or / without one)
     #[arg(short, long, value_name = "DIR", help_heading = "Files")]
     pub(crate) workdir: Option<PathBuf>,
-    /// Show a host path inside; repeatable
-    #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = values::mount, help_heading = "Files")]
-    pub(crate) mounts: Vec<Mount>,
+    /// Show a host path inside, or files that airlock serves (type=memory|real|readonly|overlay,dst=...); repeatable
+    #[arg(long = "mount", value_name = "SRC:DST[:ro]", value_parser = mount_word, help_heading = "Files")]
+    pub(crate) mounts: Vec<MountWord>,
     /// Show a volume inside, made if there is none (`airlock volume`); repeatable
     #[arg(long = "volume", value_name = "NAME:DIR[:ro]", value_parser = values::volume, help_heading = "Files")]
     pub(crate) volumes: Vec<VolumeUse>,

@@ -241,7 +241,7 @@ pub(crate) fn since(text: &str) -> Result<jiff::Timestamp, String> {
     jiff::Timestamp::now().checked_sub(age).map_err(|err| err.to_string())
 }
 
-fn inside(target: &str) -> Result<PathBuf, String> {
+pub(super) fn inside(target: &str) -> Result<PathBuf, String> {
     let path = Path::new(target);
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if path.is_absolute() && plain && path != Path::new("/") {

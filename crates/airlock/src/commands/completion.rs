@@ -6,9 +6,9 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 21] = [
+const TAKERS: [&str; 23] = [
     "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart", "wait",
-    "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export",
+    "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export", "mount", "unmount",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [
@@ -24,7 +24,7 @@ const NESTED: [(&str, &str); 8] = [
 /// Flags that take groups.
 const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
 /// Verbs whose further words are no sandboxes.
-const TAKE_ONE: &str = "exec|diff|apply|discard|allow|deny";
+const TAKE_ONE: &str = "exec|diff|apply|discard|allow|deny|mount|unmount";
 
 pub(crate) fn completion(shell: Shell) -> Outcome {
     let mut script = Vec::new();

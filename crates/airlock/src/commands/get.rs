@@ -51,6 +51,9 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
     line("directory", &spec.workdir.display().to_string());
     line("user", &spec.user);
     line("hostname", &spec.hostname);
+    for provided in &spec.provided {
+        line("mount", &format!("served at {}", provided.target.display()));
+    }
     for mount in &spec.mounts {
         let mode = if mount.read_only { "read-only" } else { "writable" };
         line("mount", &format!("{} at {} ({mode})", mount.source.display(), mount.target.display()));

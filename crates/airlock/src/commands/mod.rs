@@ -20,6 +20,7 @@ mod ledger;
 mod lifecycle;
 mod list;
 mod logs;
+mod mount;
 mod policy;
 mod remove;
 pub(crate) mod review;
@@ -74,6 +75,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Volume(args) => volume::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
+        Verb::Mount(args) => mount::mount(args),
+        Verb::Unmount(args) => mount::unmount(args),
         Verb::Policy(args) => policy::perform(&args),
         Verb::Secret(args) => secret::perform(&args),
         Verb::Ledger(args) => ledger::ledger(&args),
@@ -87,6 +90,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Completion(args) => completion::completion(args.shell),
         Verb::Version(args) => version(&args),
         Verb::Keep(args) => keep::run(&args),
+        Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),
     }

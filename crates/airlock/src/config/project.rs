@@ -16,14 +16,19 @@ use super::{
     reader::{Source, Value},
 };
 use crate::{
-    args::{Network, RunArgs, WorkspaceMode, values, values::EnvWord},
+    args::{
+        Network, RunArgs, WorkspaceMode,
+        mount::{self, MountWord},
+        values,
+        values::EnvWord,
+    },
     failure::Failure,
     secrets::table::{self, Table, Whose},
 };
 use airlock_protocol::{
     Name,
-    files::{Paths, VolumeUse},
-    spec::{Disk, Mount, Publish, Restart, Tmpfs},
+    files::{Paths, Provided, VolumeUse},
+    spec::{Disk, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
 use std::{
@@ -97,7 +102,8 @@ pub(crate) struct Settings {
     pub(crate) user: Option<String>,
     pub(crate) workspace: Option<WorkspaceMode>,
     pub(crate) workdir: Option<PathBuf>,
-    pub(crate) mounts: Vec<Mount>,
+    /// As after `--mount`, and `[[provided]]`.
+    pub(crate) mounts: Vec<MountWord>,
     pub(crate) volumes: Vec<VolumeUse>,
     pub(crate) persist: Vec<PathBuf>,
     pub(crate) tmpfs: Vec<Tmpfs>,
@@ -152,6 +158,10 @@ pub(super) fn parse_but(
             settings.secrets = table::tables(&value, Whose::Project)?;
             continue;
         }
+        if value.key() == "provided" {
+            settings.mounts.extend(provided(&value, folder)?);
+            continue;
+        }
         if value.key() == "paths" {
             settings.paths = paths::read(&value)?;
             continue;
@@ -174,7 +184,7 @@ impl Settings {
             "user" => self.user = Some(value.parsed(text)?),
             "workspace" => self.workspace = Some(value.parsed(|text| WorkspaceMode::from_str(text, false))?),
             "workdir" => self.workdir = Some(PathBuf::from(value.text()?)),
-            "mount" => self.mounts = value.each(|text| mount(text, folder))?,
+            "mount" => self.mounts.extend(value.each(|text| mount(text, folder))?),
             "volume" => self.volumes = value.each(values::volume)?,
             "persist" => self.persist = value.each(values::inside_or_home)?,
             "tmpfs" => self.tmpfs = value.each(values::tmpfs)?,
@@ -279,12 +289,50 @@ fn at_least(least: u64, text: &str) -> Result<u64, String> {
 }
 
 /// A relative source is meant from the file's folder.
-fn mount(text: &str, folder: &Path) -> Result<Mount, String> {
+fn mount(text: &str, folder: &Path) -> Result<MountWord, String> {
+    if text.starts_with("type=") {
+        return Err("a mount with a type stands in a table of its own: write [[provided]]".to_owned());
+    }
     let is_relative = !text.starts_with(['/', ':']);
     match (is_relative, folder.to_str()) {
-        (true, Some(folder)) => values::mount(&format!("{folder}/{text}")),
+        (true, Some(folder)) => mount::mount_word(&format!("{folder}/{text}")),
         (true, None) => Err("the file's own folder has no readable name: write an absolute path".to_owned()),
-        (false, _) => values::mount(text),
+        (false, _) => mount::mount_word(text),
+    }
+}
+
+/// `[[provided]]`: `target`, `hooks`, and in `provider` what serves it, as the wire has it. Sizes may be texts (`64M`),
+/// relative sources are meant from the file's folder.
+fn provided(value: &Value<'_, '_>, folder: &Path) -> Result<Vec<MountWord>, Failure> {
+    let mut json = value.json();
+    sizes(&mut json, 0).map_err(|why| value.wrong(why))?;
+    let mounts: Vec<Provided> = serde_json::from_value(json).map_err(|err| {
+        value.wrong(format!("this is no programmable mount: {err}")).fix("see docs/mounts.md")
+    })?;
+    let place = |provided: Provided| {
+        let target = mount::inside_path(&provided.target).map_err(|why| value.wrong(why))?;
+        let mut word = MountWord::Provided(Provided { target, ..provided });
+        word.sources().into_iter().for_each(|source| *source = folder.join(&*source));
+        Ok(word)
+    };
+    mounts.into_iter().map(place).collect()
+}
+
+fn sizes(json: &mut serde_json::Value, depth: usize) -> Result<(), String> {
+    if depth > 32 {
+        return Err("there are too many mounts within each other".to_owned());
+    }
+    match json {
+        serde_json::Value::Array(list) => list.iter_mut().try_for_each(|item| sizes(item, depth + 1)),
+        serde_json::Value::Object(map) => {
+            if let Some(size) = map.get_mut("size")
+                && let Some(text) = size.as_str()
+            {
+                *size = values::size(text)?.into();
+            }
+            map.values_mut().try_for_each(|item| sizes(item, depth + 1))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -303,6 +351,7 @@ fn env(value: &Value<'_, '_>) -> Result<Vec<EnvWord>, Failure> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
+    use airlock_protocol::files::Provider;
     use clap::{CommandFactory, Parser};
 
     fn parsed(text: &str) -> Result<Settings, Failure> {
@@ -351,10 +400,33 @@ mod tests {
         let text =
             "mount = [\"data:/data:ro\", \"/srv:/srv\"]\npolicy = \"rules.toml\"\nenv_file = [\"ci.env\"]\n";
         let settings = parsed(text).unwrap();
-        assert_eq!(settings.mounts[0].source, Path::new("/srv/project/data"));
-        assert_eq!(settings.mounts[1].source, Path::new("/srv"));
+        let sources: Vec<PathBuf> = settings
+            .mounts
+            .clone()
+            .iter_mut()
+            .flat_map(MountWord::sources)
+            .map(|path| path.clone())
+            .collect();
+        assert_eq!(sources, [Path::new("/srv/project/data"), Path::new("/srv")]);
         assert_eq!(settings.policy, [Path::new("/srv/project/rules.toml")]);
         assert_eq!(settings.env_file, [Path::new("/srv/project/ci.env")]);
+    }
+
+    #[test]
+    fn programmable_mounts_are_nested_tables() {
+        let text = r#"
+            [[provided]]
+            target = "/data/"
+            provider = { type = "overlay", lower = { type = "real", source = "data" }, upper = { type = "memory", size = "1M" } }
+            hooks = [{ paths = "**/*.key", on = ["open"], do = "deny" }]
+        "#;
+        let settings = parsed(text).unwrap();
+        let MountWord::Provided(provided) = settings.mounts[0].clone() else { panic!("not served") };
+        let lower = Box::new(Provider::Real { source: "/srv/project/data".into() });
+        let upper = Box::new(Provider::Memory { size: Some(1 << 20) });
+        assert_eq!(provided.provider, Provider::Overlay { lower, upper });
+        assert_eq!((provided.target.as_path(), provided.hooks.len()), (Path::new("/data"), 1));
+        assert!(parsed("[[provided]]\ntarget = \"/data\"\nprovider = { type = \"nothing\" }\n").is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn schema() -> Value {
     }
     properties.insert("secrets".to_owned(), of_secrets());
     properties.insert("paths".to_owned(), of_paths());
+    properties.insert("provided".to_owned(), of_provided());
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "airlock.toml",
@@ -140,6 +141,23 @@ fn of_paths() -> Value {
     })
 }
 
+fn of_provided() -> Value {
+    json!({
+        "description": "Programmable mounts: files that airlock serves",
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["target", "provider"],
+            "properties": {
+                "target": { "description": "Absolute path inside", "type": "string" },
+                "provider": { "description": "What serves it", "type": "object" },
+                "hooks": { "description": "What is refused or told there", "type": "array" },
+            },
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +166,7 @@ mod tests {
     fn every_key_is_known_to_editors() {
         let schema = schema();
         let properties = schema["properties"].as_object().unwrap();
-        for key in KEYS.iter().chain(&RULES).chain(&["secrets", "paths"]) {
+        for key in KEYS.iter().chain(&RULES).chain(&["secrets", "paths", "provided"]) {
             assert!(properties.contains_key(*key), "{key}");
         }
         assert_eq!(schema["properties"]["read_only"]["type"], "boolean");

@@ -2,7 +2,7 @@
 
 use super::{
     About, During, Failed,
-    launch::{FAILED, INNER, NOT_COPIED, SEALED},
+    launch::{FAILED, INNER, NOT_COPIED, SEALED, SERVED},
     outer, root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -80,7 +80,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     mount::make_private().during("make the mounts private")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
-    let layer = root::build(plan, opened, trees)?;
+    let root::Built { layer, served } = root::build(plan, opened, trees)?;
     clone::unshare(Namespaces::CGROUP_AND_TIME).during("make control group and time namespaces")?;
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
@@ -90,6 +90,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     let terminals = root::open_terminals()?;
     sealing.seal.apply(&guest)?;
+    for device in &served {
+        fd::send_all(talk.as_fd(), &[SERVED], &[device.as_fd()]).during("speak to the keeper")?;
+    }
+    drop(served);
     let handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
     fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
     drop((layer, terminals));

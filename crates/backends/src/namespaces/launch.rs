@@ -41,6 +41,8 @@ pub(super) const SEAT: u8 = b'n';
 pub(super) const INNER: u8 = b'b';
 /// Why there is no word at all.
 const KILLED: &str = "the process that builds the sandbox was killed";
+/// What the child says for each programmable mount, with the kernel's device of it attached.
+pub(super) const SERVED: u8 = b'f';
 /// What the child says when the workspace cannot be copied on write: this byte, then the text.
 pub(super) const NOT_COPIED: u8 = b'w';
 /// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
@@ -73,9 +75,11 @@ impl Backend for Namespaces {
         let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
         match finish(plan, begun, &outer, &talk) {
             Ok((seat, porter)) => {
-                let (terminals, workspace, sealing) =
-                    (OnceCell::new(), OnceCell::new(), RefCell::new(Some(talk)));
-                Ok(Launched { init, link, terminals, workspace, sealing, seat: Some(seat), porter })
+                let (terminals, workspace, served, sealing) =
+                    (OnceCell::new(), OnceCell::new(), RefCell::default(), RefCell::new(Some(talk)));
+                let outer = outer.user().try_clone_to_owned().ok();
+                let seat = Some(seat);
+                Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter })
             }
             Err(refusal) => {
                 let _ = init.kill();
@@ -87,10 +91,12 @@ impl Backend for Namespaces {
 
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
         let Some(talk) = launched.sealing.take() else { return Ok(()) };
-        let Handed { terminals, workspace } = listen(&talk).map_err(|(about, why)| match about {
+        let handed = listen(&talk, plan.provided.len()).map_err(|(about, why)| match about {
             About::Wall | About::Ids => unsealed(&plan.caller, &why),
             About::Workspace => not_copied(&why),
         })?;
+        let Handed { terminals, workspace, served } = handed;
+        launched.served.replace(served);
         // Nobody has set them before: there is a socket to take only once.
         let _ = launched.terminals.set(terminals);
         let _ = workspace.map(|layer| launched.workspace.set(layer));
@@ -130,6 +136,8 @@ struct Handed {
     terminals: OwnedFd,
     /// What holds the changes of a workspace that is copied.
     workspace: Option<OwnedFd>,
+    /// The devices of its programmable mounts.
+    served: Vec<OwnedFd>,
 }
 
 /// Gives the child what only the keeper can give.
@@ -262,7 +270,7 @@ pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
 }
 
 /// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
-fn listen(talk: &OwnedFd) -> Result<Handed, (About, String)> {
+fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
     let mut descriptors = Vec::new();
@@ -275,10 +283,29 @@ fn listen(talk: &OwnedFd) -> Result<Handed, (About, String)> {
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
     let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    match (said.as_slice(), descriptors.pop()) {
-        ([SEALED], Some(terminals)) => Ok(Handed { terminals, workspace: descriptors.pop() }),
-        ([NOT_COPIED, text @ ..], _) => Err((About::Workspace, why(text))),
-        ([FAILED, text @ ..] | [SEALED, FAILED, text @ ..], _) => Err((About::Wall, why(text))),
+    let told = said.iter().take(mounts).take_while(|word| **word == SERVED).count();
+    if told == mounts && descriptors.len() > mounts {
+        said.drain(..mounts);
+        let rest = descriptors.split_off(mounts);
+        return last_word(&said, descriptors, rest);
+    }
+    match said.iter().position(|word| *word != SERVED).and_then(|at| said.get(at..)) {
+        Some([NOT_COPIED, text @ ..]) => Err((About::Workspace, why(text))),
+        Some([FAILED, text @ ..]) => Err((About::Wall, why(text))),
+        _ => Err((About::Wall, KILLED.to_owned())),
+    }
+}
+
+/// What it says behind the words about its mounts.
+fn last_word(
+    said: &[u8],
+    served: Vec<OwnedFd>,
+    mut descriptors: Vec<OwnedFd>,
+) -> Result<Handed, (About, String)> {
+    let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    match (said, descriptors.pop()) {
+        ([SEALED], Some(terminals)) => Ok(Handed { terminals, workspace: descriptors.pop(), served }),
+        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _) => Err((About::Wall, why(text))),
         _ => Err((About::Wall, KILLED.to_owned())),
     }
 }

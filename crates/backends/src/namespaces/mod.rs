@@ -10,6 +10,7 @@ mod child;
 mod etc;
 mod guard;
 mod home;
+mod inside;
 mod launch;
 mod layers;
 mod outer;
@@ -17,11 +18,13 @@ mod own;
 mod porter;
 mod root;
 mod seal;
+mod served;
 mod staging;
 mod system;
 mod trust;
 mod workspace;
 
+pub use inside::perform as perform_inside;
 pub use launch::Namespaces;
 
 use std::io;

@@ -2,7 +2,8 @@
 //! sandbox's own directories, and what of the host was asked for.
 
 use super::{
-    During, Failed, etc, guard, home, layers, layers::Chain, own, staging::Staging, system, trust, workspace,
+    During, Failed, etc, guard, home, layers, layers::Chain, own, served, staging::Staging, system, trust,
+    workspace,
 };
 use airlock_engine::{
     Plan,
@@ -30,6 +31,8 @@ pub(super) struct Opened {
     binds: Vec<OwnedFd>,
     /// What hides parts of the host, one for each tree that has it. The staging directory may cover their paths.
     layers: VecDeque<OwnedFd>,
+    /// The kernel's devices, one for each programmable mount.
+    served: Vec<OwnedFd>,
     /// What lies below the sandbox's disk; as host root it comes with the trees.
     chain: Chain,
     /// The guest program, in this mount namespace.
@@ -60,17 +63,21 @@ impl Opened {
             }
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
-        Ok(Opened { disk, binds, layers, chain, guest })
+        let served = served::open(plan)?;
+        Ok(Opened { disk, binds, layers, served, chain, guest })
     }
 }
 
+/// What is handed over of a root that was built.
+pub(super) struct Built {
+    /// The layer of a workspace that is copied on write.
+    pub(super) layer: Option<OwnedFd>,
+    /// The devices of programmable mounts, which nobody serves yet: nothing may touch them here.
+    pub(super) served: Vec<OwnedFd>,
+}
+
 /// Builds the root and enters it.
-/// Gives the layer of a workspace that is copied on write.
-pub(super) fn build(
-    plan: &Plan,
-    opened: Opened,
-    mut trees: VecDeque<OwnedFd>,
-) -> Result<Option<OwnedFd>, Failed> {
+pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -> Result<Built, Failed> {
     let staging = Staging::mount()?;
     let disk = match opened.disk {
         Disk::Directory(disk) => match plan.bounds.disk {
@@ -104,11 +111,12 @@ pub(super) fn build(
     if let Some(stores) = stores {
         stores.cover(variable(plan, "JAVA_HOME"))?;
     }
+    served::mount(plan, builder.root.as_fd(), &opened.served)?;
     if plan.root == Access::ReadOnly {
         mount::make_read_only(builder.root.as_fd(), Depth::One).during("make the root read-only")?;
     }
     mount::pivot_into(builder.root.as_fd()).during("enter the new root")?;
-    Ok(layer)
+    Ok(Built { layer, served: opened.served })
 }
 
 /// Makes what [`build`] would make on the disk of a sandbox like this, for one that comes later.

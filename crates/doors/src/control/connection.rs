@@ -185,6 +185,8 @@ impl Connection {
             Request::SetSecrets(values) => done(self.keeper.set_secrets(&values)),
             Request::Approvals => Some(Reply::Approvals { pending: self.keeper.gate().pending() }),
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
+            Request::Mount(shown) => done(self.keeper.mount(shown).await),
+            Request::Unmount { target } => done(self.keeper.unmount(&target).await),
             Request::Layer => match self.keeper.workspace_layer() {
                 Ok(layer) => {
                     hand(&self.replies, &Reply::Layer, layer).await;

@@ -1,6 +1,8 @@
 //! Building the sandbox, while this process has one thread.
 
-use super::{Keeper, Tasks, guard, life, link, log::Log, program, spare, visit, wall, watch, watched};
+use super::{
+    Keeper, Tasks, guard, life, link, log::Log, program, provided, spare, visit, wall, watch, watched,
+};
 use crate::{
     backend::{Backend, Confine, Launched},
     plan::{self, Caller, Plan, bounds},
@@ -173,6 +175,7 @@ impl Born {
         let is_recheck_due = self.plan.image.is_recheck_due;
         let (keeper, wall) = self.into_keeper(guest, orders);
         let keeper = Rc::new(keeper);
+        tasks.spawn_local(provided::tell(keeper.clone()));
         tasks.spawn_local(wall::tell_trouble(keeper.gate.clone(), teller.clone()));
         wall.raise(&keeper, seat, tasks)?;
         tasks.spawn_local(link::write(link.clone(), queue));
@@ -215,6 +218,7 @@ impl Born {
             gate: self.wall.gate.clone(),
             wall: std::cell::OnceCell::new(),
             published: RefCell::default(),
+            mounts: provided::Mounts::default(),
             is_visited: self.is_visited,
             plan,
         };
@@ -432,7 +436,8 @@ pub async fn sealed(keeper: &Keeper, backend: &dyn Backend) -> Result<(), Refusa
     {
         let _ = sealing.readable().await;
     }
-    backend.seal(&keeper.plan, &keeper.launched)
+    backend.seal(&keeper.plan, &keeper.launched)?;
+    keeper.serve_mounts(keeper.launched.served.take())
 }
 
 /// Takes down what was to become a sandbox and was never sealed.
@@ -493,6 +498,7 @@ pub async fn finish(
 
 /// Takes down what is left of a sandbox that has ended; the process has one thread again.
 pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
+    keeper.mounts.stop();
     let Keeper { sandbox, launched, group, plan, .. } = keeper;
     let gone = match keep {
         Keep::Yes => None,

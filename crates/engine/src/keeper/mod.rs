@@ -6,6 +6,7 @@
 //! - [`guard`]: protected paths of a workspace that is written directly
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
+//! - `provided`: programmable mounts, and mounts while it runs
 //! - [`spare`]: a disk made in advance for the next sandbox
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
@@ -20,6 +21,7 @@ pub mod life;
 mod link;
 pub mod log;
 pub mod program;
+mod provided;
 mod script;
 pub mod spare;
 mod streams;
@@ -80,6 +82,8 @@ pub struct Keeper {
     runs: tokio_watch::Sender<u32>,
     shifted: Cell<Option<(u32, u32)>>,
     view: View,
+    /// Programmable mounts, and what was mounted while it runs.
+    mounts: provided::Mounts,
     /// Whether somebody only visits: nothing of it is written down.
     is_visited: bool,
     /// Whether it is frozen for somebody who copies its files.

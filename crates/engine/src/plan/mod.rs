@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 
 pub use bounds::Bounds;
 pub use ids::Caller;
-pub use places::Bind;
+pub use places::{Bind, Served};
 
 /// A sandbox that can be built on this host.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub struct Plan {
     pub image: HostImage,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
+    /// Programmable mounts.
+    pub provided: Vec<Served>,
     /// How hidden files of the workspace look inside.
     pub hide_as: HideAs,
     /// Directories in memory.
@@ -152,6 +154,8 @@ pub fn check(
     let mut binds = places::binds(spec, &caller, store.home())?;
     binds.extend(volumes::binds(spec, store, &caller, &identity)?);
     let Identity { etc, user, home, ids } = identity;
+    places::refuse_below_served(spec)?;
+    let provided = places::served(&spec.provided, &caller, store.home())?;
     let layers = layers::layers_of(sandbox)?;
     layers::check_ids(&layers, &ids)?;
     let caps = capabilities(spec, &caller, &binds)?;
@@ -170,6 +174,7 @@ pub fn check(
         caller,
         image,
         binds,
+        provided,
         hide_as: spec.paths.hide_as,
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),

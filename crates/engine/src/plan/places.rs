@@ -4,11 +4,11 @@ use super::{
     Caller, placeholder, refusal,
     search::{self, Found, Wish},
 };
-use airlock_files::paths::Lists;
+use airlock_files::{paths::Lists, provider::Source};
 use airlock_linux::mount::Access;
 use airlock_protocol::{
     control::Refusal,
-    files::Paths,
+    files::{Hook, Paths, Provided, Provider},
     spec::{Mount, Spec, Tmpfs, Workspace},
     state::Placeholder,
 };
@@ -99,6 +99,109 @@ pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Ref
         binds.push(bind(mount, Writes::Host, None, &refused)?);
     }
     Ok(binds)
+}
+
+/// A programmable mount whose directories of the host were checked and opened.
+#[derive(Debug)]
+pub struct Served {
+    /// Where it appears.
+    pub target: PathBuf,
+    /// What serves it.
+    pub provider: Provider,
+    /// Its directories of the host, in the order in which they stand in `provider`.
+    pub sources: Vec<Source>,
+    /// What is refused or told there.
+    pub hooks: Vec<Hook>,
+}
+
+/// Opens and checks a further host path for a sandbox that runs.
+pub fn further_bind(mount: &Mount, caller: &Caller, home: &Path) -> Result<Bind, Refusal> {
+    let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
+    bind(mount, Writes::Host, None, &refused)
+}
+
+/// Opens and checks what programmable mounts show of the host.
+pub fn served(wanted: &[Provided], caller: &Caller, home: &Path) -> Result<Vec<Served>, Refusal> {
+    if !wanted.is_empty() {
+        check_device()?;
+    }
+    let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
+    let one = |provided: &Provided| {
+        check_target(&provided.target)?;
+        let mut sources = Vec::new();
+        collect_sources(&provided.provider, &refused, &mut sources)?;
+        let Provided { target, provider, hooks } = provided.clone();
+        Ok(Served { target, provider, sources, hooks })
+    };
+    wanted.iter().map(one).collect()
+}
+
+/// Whatever lies below a programmable mount would have to be made in it before anybody serves it.
+pub fn refuse_below_served(spec: &Spec) -> Result<(), Refusal> {
+    let others = spec.mounts.iter().map(|mount| &mount.target);
+    let others = others.chain(spec.tmpfs.iter().map(|tmpfs| &tmpfs.target));
+    let others = others.chain(spec.volumes.iter().map(|volume| &volume.target));
+    let others: Vec<&PathBuf> = others.chain(spec.workspace.path()).collect();
+    for (index, provided) in spec.provided.iter().enumerate() {
+        let mut later = spec.provided.iter().skip(index + 1).map(|other| &other.target);
+        let is_near =
+            |other: &&PathBuf| other.starts_with(&provided.target) || provided.target.starts_with(other);
+        let below = others.iter().copied().find(|other| other.starts_with(&provided.target));
+        if let Some(other) = below.or_else(|| later.find(is_near)) {
+            let (other, own) = (other.display(), provided.target.display());
+            let what = format!("nothing can be mounted at {other}");
+            let why = format!("{own} is a programmable mount, and one is a part of the other");
+            let fix = "serve both by a router (docs/mounts.md), or choose another path inside";
+            return Err(refusal(125, &what, Some(&why), Some(fix)));
+        }
+    }
+    Ok(())
+}
+
+/// Programmable mounts need the kernel's device.
+fn check_device() -> Result<(), Refusal> {
+    let Err(err) = airlock_linux::fuse::open_device() else { return Ok(()) };
+    let fix = match err.kind() {
+        std::io::ErrorKind::PermissionDenied => "sudo chmod 666 /dev/fuse (as most distributions have it)",
+        _ => "sudo modprobe fuse, or a kernel with FUSE",
+    };
+    let why = format!("/dev/fuse cannot be opened: {}", super::chain(&err));
+    Err(refusal(5, "programmable mounts are not possible on this host", Some(&why), Some(fix)))
+}
+
+fn collect_sources(provider: &Provider, refused: &Refused, found: &mut Vec<Source>) -> Result<(), Refusal> {
+    // The wire bounds how deep this can be.
+    match provider {
+        Provider::Memory { .. } => Ok(()),
+        Provider::Real { source } => {
+            found.push(served_directory(source, refused)?);
+            Ok(())
+        }
+        Provider::Readonly { of } => collect_sources(of, refused, found),
+        Provider::Overlay { lower, upper } => {
+            collect_sources(lower, refused, found)?;
+            collect_sources(upper, refused, found)
+        }
+        Provider::Router { routes } => {
+            routes.iter().try_for_each(|route| collect_sources(&route.provider, refused, found))
+        }
+    }
+}
+
+fn served_directory(path: &Path, refused: &Refused) -> Result<Source, Refusal> {
+    let directory = open_source(path, "mount source")?;
+    let host = real_path(&directory, path)?;
+    let what = format!("{} cannot be a mount source", host.display());
+    if let Some(why) = refused.why(&host) {
+        let fix = "mount only the directory the program needs";
+        return Err(refusal(125, &what, Some(&why), Some(fix)));
+    }
+    let stat =
+        rustix::fs::fstat(&directory).map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(refusal(125, &what, Some("only directories can be served"), Some("mount it as SRC:DST")));
+    }
+    Ok(Source { directory, owner: (stat.st_uid, stat.st_gid) })
 }
 
 /// Checks where directories in memory are wanted.

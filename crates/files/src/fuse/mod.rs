@@ -1,1 +1,24 @@
 //! The kernel's file system protocol, served for a provider.
+//!
+//! Messages are pure bytes ([`decode`], [`Reply`]), a [`Session`] answers them one at a time, and a [`Server`] reads them
+//! from a device of the kernel's on threads of its own. Another stream of the same messages (a virtual machine's) needs
+//! only a `Session`.
+//!
+//! ```no_run
+//! use airlock_files::{fuse::Server, provider::{Caller, Memory}};
+//! # fn mounted() -> std::os::fd::OwnedFd { unimplemented!() }
+//! let server = Server::start(mounted(), std::sync::Arc::new(Memory::new(64 << 20, Caller::default())))?;
+//! server.stop();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod reply;
+mod request;
+mod server;
+mod session;
+mod wire;
+
+pub use reply::Reply;
+pub use request::{HEAD, Head, Malformed, Request, decode};
+pub use server::Server;
+pub use session::{Backing, MOST_WRITTEN, Outcome, Session};

@@ -93,7 +93,7 @@ pub(super) fn set_link_mtime(
 /// Copies `length` bytes; shares them where the file system can.
 fn copy(source: &mut File, target: &mut File, length: u64) -> io::Result<()> {
     if rustix::fs::ioctl_ficlone(&mut *target, &*source).is_ok() {
-        return Ok(target.set_len(length)?);
+        return target.set_len(length);
     }
     let mut buffer = vec![0u8; BLOCK.min(usize::try_from(length).unwrap_or(BLOCK)).max(1)];
     let mut at = 0u64;
@@ -114,13 +114,13 @@ fn copy(source: &mut File, target: &mut File, length: u64) -> io::Result<()> {
             let wanted = usize::try_from(end - at).unwrap_or(BLOCK).min(buffer.len());
             let block = fill(source, buffer.get_mut(..wanted).unwrap_or_default())?;
             if block.is_empty() {
-                return Ok(target.set_len(length)?);
+                return target.set_len(length);
             }
             target.write_all(block)?;
             at += u64::try_from(block.len()).unwrap_or(0);
         }
     }
-    Ok(target.set_len(length)?)
+    target.set_len(length)
 }
 
 /// Renames where nothing may stand yet.

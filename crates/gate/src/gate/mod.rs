@@ -11,6 +11,7 @@
 //! | `opening` | which connections are opened |
 //! | `busy` | permitted connections and requests that are too many to be told one by one |
 //! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
+//! | `files` | what is shown while a sandbox runs, and files that are refused |
 //! | `record` | what is written and told; what could not be written is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
@@ -20,6 +21,7 @@ mod busy;
 mod change;
 mod crossing;
 mod crowd;
+mod files;
 mod opening;
 mod record;
 mod reveal;
@@ -31,6 +33,7 @@ mod unanswered;
 
 pub use change::AnswerError;
 pub use crossing::Crossing;
+pub use files::Remount;
 pub use opening::Wants;
 pub use record::Finished;
 pub use stopped::{Cause, Part, Stopped};

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 /// The version of the schema.
 const VERSION: &str = "1.3.0";
 
+const FILE: u64 = 1001;
 const NETWORK: u64 = 4001;
 const HTTP: u64 = 4002;
 const DNS: u64 = 4003;
@@ -57,6 +58,14 @@ fn metadata(record: &Record) -> Value {
     })
 }
 
+fn mount(source: &str, target: &str, access: &str) -> Map<String, Value> {
+    let mut event = class(FILE, OTHER);
+    event.insert("activity_name".into(), json!(if access == "none" { "unmount" } else { "mount" }));
+    event.insert("file".into(), json!({ "path": target, "type_id": 2 }));
+    event.insert("message".into(), json!(format!("{source} at {target} ({access})")));
+    event
+}
+
 fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
     let Entry::Decision { verdict, audit_only, rule, reason, detail, flow, times, .. } = &record.entry else {
         return Map::new();
@@ -87,6 +96,13 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
             event.insert("dst_endpoint".into(), endpoint(host, *port));
             event.insert("activity_name".into(), json!("reveal"));
             event.insert("message".into(), json!(format!("the secret {secret}")));
+            event
+        }
+        Crossing::Mount { source, target, access } => mount(source, target, access),
+        Crossing::File { path, touch } => {
+            let mut event = class(FILE, OTHER);
+            event.insert("activity_name".into(), json!(touch));
+            event.insert("file".into(), json!({ "path": path, "type_id": 1 }));
             event
         }
         Crossing::Publish { from, port } => {

@@ -61,6 +61,15 @@ fn bound_crossing(crossing: &mut Crossing) {
             clip(host, NAME);
         }
         Crossing::Publish { from, .. } => clip(from, WORD),
+        Crossing::Mount { source, target, access } => {
+            clip(source, DETAIL);
+            clip(target, DETAIL);
+            clip(access, WORD);
+        }
+        Crossing::File { path, touch } => {
+            clip(path, DETAIL);
+            clip(touch, WORD);
+        }
     }
 }
 

@@ -1,0 +1,443 @@
+//! Threads that read requests from the kernel and answer them.
+//!
+//! One thread reads at a time, and whoever has read lets the next one. There is one thread as long as answers are quick;
+//! more come when one is slow. A watching thread answers in place of one that takes too long (`EIO`); when too many hang,
+//! the connection ends, and every program that waits for it goes on with an error.
+
+use super::{
+    reply::Reply,
+    request::{HEAD, Head, decode},
+    session::{Backing, MOST_WRITTEN, Outcome, Session},
+};
+use crate::provider::Provider;
+use airlock_linux::fuse;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec},
+    io::Errno,
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a provider may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often somebody looks for answers that take too long.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// From here on an answer is slow, and one more thread is worth its memory.
+const SLOW: Duration = Duration::from_millis(1);
+/// Most threads that serve.
+const MOST_THREADS: usize = 4;
+/// Most threads that hang.
+const MOST_HUNG: usize = 8;
+/// What the kernel wants room for.
+const BUFFER: usize = MOST_WRITTEN as usize + (64 << 10);
+/// In a slot: nothing is being answered.
+const IDLE: u64 = 0;
+/// In a slot: somebody else answered.
+const GIVEN_UP: u64 = u64::MAX;
+
+/// A mount that is being served.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// Dropping the server ends the connection.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+struct Shared {
+    device: Mutex<Option<Arc<OwnedFd>>>,
+    wake: OwnedFd,
+    session: Session,
+    reading: Mutex<()>,
+    slots: Mutex<Vec<Arc<Slot>>>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    hung: AtomicUsize,
+    patience: Duration,
+    begun: Instant,
+}
+
+/// What one thread is at.
+#[derive(Default)]
+struct Slot {
+    unique: AtomicU64,
+    since: AtomicU64,
+}
+
+impl Server {
+    /// Serves the mount whose device this is.
+    pub fn start(device: OwnedFd, provider: Arc<dyn Provider>) -> io::Result<Server> {
+        Server::with_patience(device, provider, PATIENCE)
+    }
+
+    /// As [`Server::start`], for providers that are to be given up sooner or later.
+    pub fn with_patience(
+        device: OwnedFd,
+        provider: Arc<dyn Provider>,
+        patience: Duration,
+    ) -> io::Result<Server> {
+        airlock_linux::fd::set_nonblocking(device.as_fd())?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let device = Arc::new(device);
+        let backing = Kernel(Arc::downgrade(&device));
+        let shared = Arc::new(Shared {
+            device: Mutex::new(Some(device)),
+            wake,
+            session: Session::new(provider, Some(Box::new(backing)), patience),
+            reading: Mutex::default(),
+            slots: Mutex::default(),
+            threads: Mutex::default(),
+            hung: AtomicUsize::new(0),
+            patience,
+            begun: Instant::now(),
+        });
+        shared.add_thread()?;
+        shared.add_watcher()?;
+        Ok(Server { shared })
+    }
+
+    /// Whether the connection has ended.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.shared.device).is_none()
+    }
+
+    /// Ends the connection and waits for the threads, but for those that hang.
+    pub fn stop(self) {
+        self.shared.end();
+        let limit = Instant::now() + Duration::from_secs(1);
+        let mut threads = std::mem::take(&mut *lock(&self.shared.threads));
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(1));
+        }
+        threads.retain(thread::JoinHandle::is_finished);
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Shared {
+    fn device(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.device).clone()
+    }
+
+    fn end(&self) {
+        lock(&self.device).take();
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        let slot = Arc::new(Slot::default());
+        lock(&self.slots).push(slot.clone());
+        let shared = self.clone();
+        self.start("files", move || shared.work(&slot))
+    }
+
+    fn add_watcher(self: &Arc<Self>) -> io::Result<()> {
+        let shared = self.clone();
+        self.start("files-watch", move || shared.watch())
+    }
+
+    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(work)?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    fn work(self: Arc<Self>, slot: &Arc<Slot>) {
+        if fuse::own_umask().is_err() {
+            return self.end();
+        }
+        let (mut buffer, mut reply) = (vec![0u8; BUFFER], Reply::default());
+        while let Some(message) = self.next(&mut buffer) {
+            let began = Instant::now();
+            let unique = decode(message).map_or(IDLE, |(Head { unique, .. }, _)| unique);
+            slot.since.store(self.millis(), Ordering::Relaxed);
+            slot.unique.store(unique, Ordering::Release);
+            let outcome = self.session.answer(message, &mut reply);
+            if slot.unique.swap(IDLE, Ordering::AcqRel) == GIVEN_UP {
+                // The kernel has its answer, and another thread does this one's work.
+                self.hung.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            match (outcome, self.device()) {
+                (Outcome::End, _) | (_, None) => return self.end(),
+                (Outcome::Silent, _) => {}
+                // Fails where nobody waits for the answer any more.
+                (Outcome::Send, Some(device)) => drop(rustix::io::write(&device, reply.bytes())),
+            }
+            if began.elapsed() > SLOW && lock(&self.slots).len() < MOST_THREADS {
+                let _ = self.add_thread();
+            }
+        }
+        self.end();
+    }
+
+    /// The next message; none when there will be no more.
+    fn next<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let _turn = lock(&self.reading);
+        loop {
+            let device = self.device()?;
+            let mut ready = [PollFd::new(&*device, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            match rustix::event::poll(&mut ready, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+            match rustix::io::read(&device, &mut *buffer) {
+                Ok(count) if count >= HEAD => return buffer.get(..count),
+                // It was taken back before it was read, or was nothing yet.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                _ => return None,
+            }
+        }
+    }
+
+    fn watch(self: Arc<Self>) {
+        while self.device().is_some() {
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&LOOK));
+            let now = self.millis();
+            let mut slots = lock(&self.slots);
+            let busy = |slot: &Arc<Slot>| slot.unique.load(Ordering::Acquire) != IDLE;
+            let is_stuck = !slots.is_empty() && slots.iter().all(busy);
+            slots.retain(|slot| !self.give_up(slot, now));
+            let count = slots.len();
+            drop(slots);
+            if self.hung.load(Ordering::Relaxed) > MOST_HUNG {
+                return self.end();
+            }
+            if (is_stuck || count == 0) && count < MOST_THREADS && self.add_thread().is_err() {
+                return self.end();
+            }
+        }
+    }
+
+    /// Answers in place of a thread that takes too long; says whether it does.
+    fn give_up(&self, slot: &Slot, now: u64) -> bool {
+        let unique = slot.unique.load(Ordering::Acquire);
+        let waited = Duration::from_millis(now.saturating_sub(slot.since.load(Ordering::Relaxed)));
+        if unique == IDLE || waited <= self.patience {
+            return false;
+        }
+        let taken = slot.unique.compare_exchange(unique, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire);
+        if taken.is_err() {
+            return false;
+        }
+        self.hung.fetch_add(1, Ordering::Relaxed);
+        let mut reply = Reply::default();
+        reply.begin();
+        reply.end(unique, Err(Errno::IO));
+        if let Some(device) = self.device() {
+            let _ = rustix::io::write(&device, reply.bytes());
+        }
+        true
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The kernel's own table of files behind a mount.
+struct Kernel(Weak<OwnedFd>);
+
+impl Backing for Kernel {
+    fn open(&self, file: OwnedFd) -> io::Result<u32> {
+        let device = self.0.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        fuse::open_backing(device.as_fd(), file.as_fd())
+    }
+
+    fn close(&self, number: u32) {
+        if let Some(device) = self.0.upgrade() {
+            let _ = fuse::close_backing(device.as_fd(), number);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fuse::wire::Put,
+        provider::{Caller, Handle, Memory, Name, Node, Readonly, Result, Take},
+    };
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::mpsc;
+
+    /// A socket that keeps messages apart stands for the kernel's device.
+    fn served(provider: Arc<dyn Provider>) -> (Server, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let (device, kernel) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let server = Server::with_patience(device, provider, Duration::from_millis(100)).unwrap();
+        let mut init = Vec::new();
+        for number in [7, 41, 1 << 17, 0] {
+            init.put32(number);
+        }
+        assert_eq!(ask(&kernel, 26, 1, &init).0, 0);
+        (server, kernel)
+    }
+
+    fn send(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) {
+        let mut message = Vec::new();
+        message.put32(u32::try_from(HEAD + body.len()).unwrap());
+        message.put32(operation);
+        message.put64(unique);
+        message.put64(1);
+        message.resize(HEAD, 0);
+        message.extend_from_slice(body);
+        rustix::io::write(kernel, &message).unwrap();
+    }
+
+    fn ask(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) -> (i32, u64) {
+        send(kernel, operation, unique, body);
+        hear(kernel)
+    }
+
+    /// Error and number of the next answer.
+    fn hear(kernel: &OwnedFd) -> (i32, u64) {
+        let mut answer = [0; 4096];
+        let count = rustix::io::read(kernel, &mut answer).unwrap();
+        assert!(count >= 16, "the connection ended");
+        let error = i32::from_ne_bytes(answer[4..8].try_into().unwrap());
+        (error, u64::from_ne_bytes(answer[8..16].try_into().unwrap()))
+    }
+
+    /// Its root's attributes never come; everything else does.
+    struct Hanging {
+        of: Readonly,
+        until: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Provider for Hanging {
+        fn caching(&self) -> crate::provider::Caching {
+            self.of.caching()
+        }
+        fn lookup(&self, parent: Node, name: Name<'_>) -> Result<crate::provider::Entry> {
+            self.of.lookup(parent, name)
+        }
+        fn forget(&self, _: Node, _: u64) {}
+        fn attributes(&self, node: Node) -> Result<crate::provider::Attributes> {
+            let _ = lock(&self.until).recv();
+            self.of.attributes(node)
+        }
+        fn change(
+            &self,
+            _: Node,
+            _: Option<Handle>,
+            _: &crate::provider::Change,
+        ) -> Result<crate::provider::Attributes> {
+            Err(Errno::ROFS)
+        }
+        fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+            self.of.readlink(node)
+        }
+        fn make(
+            &self,
+            _: Node,
+            _: Name<'_>,
+            _: crate::provider::New<'_>,
+            _: Caller,
+        ) -> Result<crate::provider::Entry> {
+            Err(Errno::ROFS)
+        }
+        fn remove(&self, _: Node, _: Name<'_>, _: crate::provider::Remove) -> Result<()> {
+            Err(Errno::ROFS)
+        }
+        fn rename(&self, _: (Node, Name<'_>), _: (Node, Name<'_>), _: crate::provider::Rename) -> Result<()> {
+            Err(Errno::ROFS)
+        }
+        fn link(&self, _: Node, _: Node, _: Name<'_>) -> Result<crate::provider::Entry> {
+            Err(Errno::ROFS)
+        }
+        fn open(&self, node: Node, want: crate::provider::Want) -> Result<Handle> {
+            self.of.open(node, want)
+        }
+        fn create(
+            &self,
+            _: Node,
+            _: Name<'_>,
+            _: u32,
+            _: crate::provider::Want,
+            _: Caller,
+        ) -> Result<(crate::provider::Entry, Handle)> {
+            Err(Errno::ROFS)
+        }
+        fn read(&self, handle: Handle, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<()> {
+            self.of.read(handle, offset, size, into)
+        }
+        fn write(&self, _: Handle, _: u64, _: &[u8]) -> Result<usize> {
+            Err(Errno::ROFS)
+        }
+        fn sync(&self, _: Handle) -> Result<()> {
+            Ok(())
+        }
+        fn release(&self, _: Handle) {}
+        fn open_directory(&self, node: Node) -> Result<Handle> {
+            self.of.open_directory(node)
+        }
+        fn list(&self, handle: Handle, from: u64, take: &mut Take<'_>) -> Result<()> {
+            self.of.list(handle, from, take)
+        }
+        fn release_directory(&self, _: Handle) {}
+        fn room(&self) -> Result<crate::provider::Room> {
+            self.of.room()
+        }
+    }
+
+    fn hanging() -> (Arc<Hanging>, mpsc::Sender<()>) {
+        let (hold, until) = mpsc::channel();
+        let of = Readonly::new(Arc::new(Memory::new(1 << 20, Caller::default())));
+        (Arc::new(Hanging { of, until: Mutex::new(until) }), hold)
+    }
+
+    #[test]
+    fn a_provider_that_hangs_gives_an_error_and_the_others_are_served() {
+        let (provider, hold) = hanging();
+        let (server, kernel) = served(provider);
+
+        send(&kernel, 3, 2, &[0; 16]);
+        assert_eq!(hear(&kernel), (-Errno::IO.raw_os_error(), 2));
+        assert_eq!(ask(&kernel, 17, 3, &[]), (0, 3));
+
+        drop(hold);
+        server.stop();
+    }
+
+    #[test]
+    fn when_too_many_hang_the_connection_ends() {
+        let (provider, hold) = hanging();
+        let (server, kernel) = served(provider);
+
+        for unique in 2..40 {
+            send(&kernel, 3, unique, &[0; 16]);
+        }
+        let mut answer = [0; 64];
+        while rustix::io::read(&kernel, &mut answer).is_ok_and(|count| count > 0) {}
+
+        assert!(server.has_ended());
+        drop(hold);
+        server.stop();
+    }
+
+    #[test]
+    fn a_server_that_stops_ends_the_connection_and_its_threads() {
+        let (server, kernel) = served(Arc::new(Memory::new(1 << 20, Caller::default())));
+        assert_eq!(ask(&kernel, 17, 2, &[]), (0, 2));
+        server.stop();
+        assert_eq!(rustix::io::read(&kernel, &mut [0; 16]).unwrap_or(0), 0);
+    }
+}

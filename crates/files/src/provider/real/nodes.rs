@@ -1,0 +1,218 @@
+//! Which files of the host the kernel inside knows, and descriptors of them. Descriptors are few: one that was not used
+//! for long is closed, and opened again by its names when it is needed. What stands there then must be the same file.
+
+use crate::provider::types::{Kind, Name, Node, Result};
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, Stat},
+    io::Errno,
+};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+/// Most files the kernel inside may know at once.
+const MOST_NODES: usize = 1 << 20;
+
+/// A file for as long as it is there: device and inode.
+type Identity = (u64, u64);
+
+struct Known {
+    identity: Identity,
+    kind: Kind,
+    parent: Node,
+    name: Box<[u8]>,
+    lookups: u64,
+    /// Open files of it: the descriptor stays as long as there are some.
+    opens: u64,
+    used: u64,
+    file: Option<Arc<OwnedFd>>,
+}
+
+/// A file that was just found by its name.
+pub(super) struct Found {
+    pub(super) file: OwnedFd,
+    pub(super) stat: Stat,
+    pub(super) kind: Kind,
+}
+
+/// What is known.
+pub(super) struct Nodes {
+    by_node: HashMap<Node, Known>,
+    by_identity: HashMap<Identity, Node>,
+    next: u64,
+    clock: u64,
+    files: usize,
+    most_files: usize,
+}
+
+impl Nodes {
+    /// Only the root is known, whose descriptor stays.
+    pub(super) fn new(root: OwnedFd, stat: &Stat, most_files: usize) -> Nodes {
+        let identity = (stat.st_dev, stat.st_ino);
+        let known = Known {
+            identity,
+            kind: Kind::Directory,
+            parent: Node::ROOT,
+            name: Box::default(),
+            lookups: 1,
+            opens: 1,
+            used: 0,
+            file: Some(Arc::new(root)),
+        };
+        Nodes {
+            by_node: HashMap::from([(Node::ROOT, known)]),
+            by_identity: HashMap::from([(identity, Node::ROOT)]),
+            next: Node::ROOT.0,
+            clock: 0,
+            files: 0,
+            most_files,
+        }
+    }
+
+    /// Notes a file that was looked up; gives the node it always was, or a new one.
+    pub(super) fn note(&mut self, parent: Node, name: Name<'_>, found: Found) -> Result<Node> {
+        let identity = (found.stat.st_dev, found.stat.st_ino);
+        self.clock += 1;
+        let old = self.by_identity.get(&identity).copied();
+        // An inode number may be used again for something else.
+        let old = old.filter(|node| self.by_node.get(node).is_some_and(|known| known.kind == found.kind));
+        if let Some(known) = old.and_then(|node| self.by_node.get_mut(&node)) {
+            known.lookups += 1;
+            known.used = self.clock;
+            if old != Some(Node::ROOT) {
+                (known.parent, known.name) = (parent, name.bytes().into());
+            }
+            if known.file.is_none() {
+                known.file = Some(Arc::new(found.file));
+                self.opened_one();
+            }
+            return old.ok_or(Errno::STALE);
+        }
+        if self.by_node.len() >= MOST_NODES {
+            return Err(Errno::NFILE);
+        }
+        self.next += 1;
+        let node = Node(self.next);
+        let known = Known {
+            identity,
+            kind: found.kind,
+            parent,
+            name: name.bytes().into(),
+            lookups: 1,
+            opens: 0,
+            used: self.clock,
+            file: Some(Arc::new(found.file)),
+        };
+        self.by_node.insert(node, known);
+        self.by_identity.insert(identity, node);
+        self.opened_one();
+        Ok(node)
+    }
+
+    pub(super) fn kind(&self, node: Node) -> Result<Kind> {
+        self.by_node.get(&node).map(|known| known.kind).ok_or(Errno::STALE)
+    }
+
+    /// A descriptor of the node (`O_PATH`), opened anew if need be.
+    pub(super) fn file(&mut self, node: Node) -> Result<Arc<OwnedFd>> {
+        self.clock += 1;
+        let mut missing = Vec::new();
+        let mut here = node;
+        let mut file = loop {
+            let known = self.by_node.get_mut(&here).ok_or(Errno::STALE)?;
+            known.used = self.clock;
+            match &known.file {
+                Some(file) => break file.clone(),
+                None if missing.len() > 4096 => return Err(Errno::STALE),
+                None => missing.push(here),
+            }
+            here = known.parent;
+        };
+        while let Some(node) = missing.pop() {
+            let known = self.by_node.get_mut(&node).ok_or(Errno::STALE)?;
+            let found = find(file.as_fd(), Name::new(&known.name)?).map_err(|_| Errno::STALE)?;
+            if (found.stat.st_dev, found.stat.st_ino) != known.identity || found.kind != known.kind {
+                return Err(Errno::STALE);
+            }
+            file = Arc::new(found.file);
+            known.file = Some(file.clone());
+            self.opened_one();
+        }
+        Ok(file)
+    }
+
+    /// A node has another name now.
+    pub(super) fn renamed(&mut self, stat: &Stat, parent: Node, name: Name<'_>) {
+        let node = self.by_identity.get(&(stat.st_dev, stat.st_ino));
+        if let Some(known) = node.and_then(|node| self.by_node.get_mut(node)) {
+            (known.parent, known.name) = (parent, name.bytes().into());
+        }
+    }
+
+    pub(super) fn pin(&mut self, node: Node) {
+        if let Some(known) = self.by_node.get_mut(&node) {
+            known.opens += 1;
+        }
+    }
+
+    pub(super) fn unpin(&mut self, node: Node) {
+        if let Some(known) = self.by_node.get_mut(&node) {
+            known.opens = known.opens.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn forget(&mut self, node: Node, times: u64) {
+        let Some(known) = self.by_node.get_mut(&node).filter(|_| node != Node::ROOT) else { return };
+        known.lookups = known.lookups.saturating_sub(times);
+        if known.lookups > 0 {
+            return;
+        }
+        if let Some(known) = self.by_node.remove(&node) {
+            if self.by_identity.get(&known.identity) == Some(&node) {
+                self.by_identity.remove(&known.identity);
+            }
+            self.files -= usize::from(known.file.is_some());
+        }
+    }
+
+    /// Counts a descriptor; where there are too many, the half that was not used for longest goes.
+    fn opened_one(&mut self) {
+        self.files += 1;
+        if self.files <= self.most_files {
+            return;
+        }
+        let mut idle: Vec<(u64, Node)> = self
+            .by_node
+            .iter()
+            .filter(|(_, known)| known.file.is_some() && known.opens == 0)
+            .map(|(node, known)| (known.used, *node))
+            .collect();
+        idle.sort_unstable();
+        for (_, node) in idle.iter().take(self.most_files / 2) {
+            if let Some(known) = self.by_node.get_mut(node).filter(|known| known.used < self.clock) {
+                known.file = None;
+                self.files -= 1;
+            }
+        }
+    }
+}
+
+/// Opens a name of a directory as a place: no link is followed, no other mount entered. Devices are not there.
+pub(super) fn find(directory: BorrowedFd<'_>, name: Name<'_>) -> Result<Found> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat2(directory, name.bytes(), flags, Mode::empty(), WITHIN) {
+        Err(Errno::XDEV) => return Err(Errno::ACCESS),
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    let kind = Kind::from_bits(stat.st_mode).ok_or(Errno::NOENT)?;
+    Ok(Found { file, stat, kind })
+}
+
+/// How a single name is resolved.
+pub(super) const WITHIN: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
