@@ -35,7 +35,7 @@ pub struct Rules {
     pub hard_links: HardLinks,
     /// Whether other file systems below the destination are entered.
     pub mounts: Mounts,
-    /// Who gets the files, where not whoever unpacks.
+    /// Who gets the files, where not whoever unpacks. Without it the umask counts, as for every file that one makes.
     pub owner: Option<(u32, u32)>,
     /// Most bytes of files.
     pub most_bytes: u64,
@@ -160,6 +160,8 @@ struct Unpacking<'a> {
     tally: Tally,
     piece: Vec<u8>,
     unfinished: u64,
+    /// Permissions that are never given.
+    mask: u32,
     /// The directory that the last entry went into.
     last: Option<(PathBuf, OwnedFd)>,
 }
@@ -172,6 +174,7 @@ impl<'a> Unpacking<'a> {
             tally: Tally::default(),
             piece: vec![0; PIECE],
             unfinished: 0,
+            mask: if rules.owner.is_none() { umask() } else { 0 },
             last: None,
         }
     }
@@ -264,7 +267,7 @@ impl<'a> Unpacking<'a> {
 
     /// Makes a directory, or opens the one that is there. One that is new can always be entered by its owner.
     fn directory(&self, parent: BorrowedFd<'_>, name: &Path, entry: &Entry) -> Result<OwnedFd, Error> {
-        match self.make(parent, name, entry.mode & 0o1777 | 0o700) {
+        match self.make(parent, name, entry.mode & 0o1777 & !self.mask | 0o700) {
             Err(Errno::EXIST) => self.open(parent, name).map_err(failed("open", name)),
             other => other.map_err(failed("make", name)),
         }
@@ -368,7 +371,7 @@ impl<'a> Unpacking<'a> {
 
     fn finish(&self, file: &OwnedFd, entry: &Entry) -> Result<(), Errno> {
         self.give(file)?;
-        rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode & 0o777))?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode & 0o777 & !self.mask))?;
         let time = Timespec { tv_sec: i64::try_from(entry.mtime).unwrap_or(0), tv_nsec: 0 };
         // A time that the file system does not know is no loss.
         let _ = rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time });
@@ -417,6 +420,13 @@ impl<'a> Unpacking<'a> {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         tolerate(rustix::fs::chownat(parent, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW))
     }
+}
+
+/// The umask of this process, as the kernel tells it: asking for it by setting it would change it for a moment.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    told.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022) & 0o077
 }
 
 fn tolerate(given: Result<(), Errno>) -> Result<(), Errno> {

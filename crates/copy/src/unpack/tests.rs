@@ -112,6 +112,19 @@ fn nothing_of_an_archive_gets_out_of_its_directory() {
 }
 
 #[test]
+fn what_comes_out_is_no_more_open_than_files_that_one_makes() {
+    let to = tempfile::tempdir().unwrap();
+    let entry = Entry { mode: 0o7777, ..Entry::new(b"f".to_vec(), Kind::File) };
+
+    into(to.path(), &archive(&[top(), (entry, b"x")]), &RULES).unwrap();
+
+    fs::write(to.path().join("own"), "x").unwrap();
+    let mode = |name| fs::metadata(to.path().join(name)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("f") & 0o6, mode("own") & 0o6);
+    assert_eq!(mode("f") & 0o7700, 0o700);
+}
+
+#[test]
 fn devices_are_left_out_and_told() {
     let to = tempfile::tempdir().unwrap();
     let other = (Entry::new(b"dev".to_vec(), Kind::Other), b"".as_slice());
