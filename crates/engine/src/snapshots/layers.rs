@@ -201,11 +201,11 @@ pub fn open(store: &Store, chain: &Chain) -> Result<Vec<Layer>, Refusal> {
     Ok(layers)
 }
 
+/// Users and groups, inside and outside.
+pub(super) type Ids = (Vec<IdExtent>, Vec<IdExtent>);
+
 /// The ids of all sandboxes of an ordinary user, as the topmost layer tells them. Those of host root have none in common.
-pub(super) fn ids_in_common(
-    store: &Store,
-    chain: &Chain,
-) -> Result<Option<(Vec<IdExtent>, Vec<IdExtent>)>, store::Error> {
+pub(super) fn ids_in_common(store: &Store, chain: &Chain) -> Result<Option<Ids>, store::Error> {
     match chain.layers.first() {
         Some(id) if !rustix::process::geteuid().is_root() => {
             let told = told(&folder(store).join(id.as_str()))?;

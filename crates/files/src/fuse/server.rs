@@ -368,8 +368,7 @@ mod tests {
         }
         fn create(
             &self,
-            _: Node,
-            _: Name<'_>,
+            _: (Node, Name<'_>),
             _: u32,
             _: crate::provider::Want,
             _: Caller,

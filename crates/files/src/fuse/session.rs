@@ -206,7 +206,7 @@ impl Session {
             Request::Rename { from, to, how } => return self.provider.rename((node, from), to, how),
             Request::Create { name, mode, want } => {
                 let want = self.readable(want);
-                let (entry, handle) = self.provider.create(node, name, mode, want, caller)?;
+                let (entry, handle) = self.provider.create((node, name), mode, want, caller)?;
                 reply.entry(&entry, self.caching.valid);
                 self.opened(entry.node, handle, reply);
                 return Ok(());

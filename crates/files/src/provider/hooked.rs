@@ -242,8 +242,7 @@ impl Provider for Hooked {
 
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
         caller: Caller,
@@ -255,7 +254,7 @@ impl Provider for Hooked {
         if there.is_ok() && (want.write || want.truncate) {
             self.may(&[Touch::Write], &path)?;
         }
-        let made = self.ask(touch, &path, || self.of.create(parent, name, mode, want, caller))?;
+        let made = self.ask(touch, &path, || self.of.create((parent, name), mode, want, caller))?;
         let (entry, handle) = made;
         let entry = self.noted(parent, name, entry);
         Ok((entry.clone(), self.opened(handle, entry.node)))

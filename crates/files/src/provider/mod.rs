@@ -9,7 +9,7 @@
 //! use airlock_files::provider::{Caller, Memory, Name, Node, Provider, Want};
 //! let memory = Memory::new(1 << 20, Caller::default());
 //! let want = Want { read: true, write: true, ..Want::default() };
-//! let (entry, handle) = memory.create(Node::ROOT, Name::new(b"a")?, 0o644, want, Caller::default())?;
+//! let (entry, handle) = memory.create((Node::ROOT, Name::new(b"a")?), 0o644, want, Caller::default())?;
 //! memory.write(handle, 0, b"hello")?;
 //! let mut read = Vec::new();
 //! memory.read(handle, 0, 100, &mut read)?;
@@ -44,7 +44,7 @@ pub use memory::Memory;
 pub use overlay::Overlay;
 pub use readonly::Readonly;
 pub use real::{Owner, Real};
-pub use router::Router;
+pub use router::{Route, Router};
 pub use rules::{Rules, Sink, Told};
 pub use rustix::io::Errno;
 pub use types::{
@@ -96,8 +96,7 @@ pub trait Provider: Send + Sync {
     /// Makes a file and opens it; opens the one that is there unless `want` is exclusive. Counts as one lookup.
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        place: (Node, Name<'_>),
         mode: u32,
         want: Want,
         caller: Caller,

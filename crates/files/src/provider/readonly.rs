@@ -70,7 +70,13 @@ impl Provider for Readonly {
         self.of.open(node, want)
     }
 
-    fn create(&self, parent: Node, name: Name<'_>, _: u32, want: Want, _: Caller) -> Result<(Entry, Handle)> {
+    fn create(
+        &self,
+        (parent, name): (Node, Name<'_>),
+        _: u32,
+        want: Want,
+        _: Caller,
+    ) -> Result<(Entry, Handle)> {
         if want.write || want.truncate || want.exclusive {
             return Err(Errno::ROFS);
         }

@@ -37,6 +37,9 @@ enum Below {
     Route(usize),
 }
 
+/// A path from the root, name by name, and what serves it.
+pub type Route = (Vec<Vec<u8>>, Arc<dyn Provider>);
+
 /// Where a number leads.
 enum Whose<'r> {
     Own(&'r Between),
@@ -45,7 +48,7 @@ enum Whose<'r> {
 
 impl Router {
     /// Routes by path; none may be the root or a part of another one. The directories between belong to `owner`.
-    pub fn new(routes: Vec<(Vec<Vec<u8>>, Arc<dyn Provider>)>, owner: Caller) -> Result<Router> {
+    pub fn new(routes: Vec<Route>, owner: Caller) -> Result<Router> {
         let mut router =
             Router { routes: Vec::new(), between: vec![Between::default()], owner, made: Time::now() };
         for (path, provider) in routes {
@@ -239,14 +242,13 @@ impl Provider for Router {
 
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
         caller: Caller,
     ) -> Result<(Entry, Handle)> {
         let (tag, provider, parent) = self.route(parent)?;
-        let (entry, handle) = provider.create(parent, name, mode, want, caller)?;
+        let (entry, handle) = provider.create((parent, name), mode, want, caller)?;
         Ok((tagged(tag, entry), tagged_handle(tag, handle)))
     }
 

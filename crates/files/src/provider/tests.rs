@@ -19,7 +19,7 @@ fn name(text: &str) -> Name<'_> {
 const BOTH: Want = Want { read: true, write: true, truncate: false, append: false, exclusive: false };
 
 fn write(provider: &dyn Provider, parent: Node, file: &str, text: &str) -> Node {
-    let (entry, handle) = provider.create(parent, name(file), 0o644, BOTH, Caller::default()).unwrap();
+    let (entry, handle) = provider.create((parent, name(file)), 0o644, BOTH, Caller::default()).unwrap();
     provider.write(handle, 0, text.as_bytes()).unwrap();
     provider.release(handle);
     entry.node
@@ -102,7 +102,7 @@ fn a_readonly_provider_refuses_every_change() {
 #[test]
 fn a_router_leads_to_each_and_moves_nothing_between() {
     let (one, two) = (memory(), memory());
-    let routes: Vec<(Vec<Vec<u8>>, Arc<dyn Provider>)> =
+    let routes: Vec<super::Route> =
         vec![(vec![b"one".to_vec()], one), (vec![b"deep".to_vec(), b"two".to_vec()], two)];
     let router = Router::new(routes, Caller::default()).unwrap();
     let one = router.lookup(Node::ROOT, name("one")).unwrap().node;
@@ -153,7 +153,7 @@ proptest! {
                     0 => drop(provider.lookup(one, name)),
                     1 => provider.forget(one, two.0),
                     2 => drop(provider.make(one, name, New::Plain { kind: Kind::Directory, mode: 0o755 }, Caller::default())),
-                    3 => drop(provider.create(one, name, 0o644, BOTH, Caller::default())),
+                    3 => drop(provider.create((one, name), 0o644, BOTH, Caller::default())),
                     4 => drop(provider.remove(one, name, Remove::File)),
                     5 => drop(provider.rename((one, name), (two, name), Rename::Replace)),
                     6 => drop(provider.link(one, two, name)),

@@ -66,6 +66,13 @@ fn mount(source: &str, target: &str, access: &str) -> Map<String, Value> {
     event
 }
 
+fn touched(path: &str, touch: &str) -> Map<String, Value> {
+    let mut event = class(FILE, OTHER);
+    event.insert("activity_name".into(), json!(touch));
+    event.insert("file".into(), json!({ "path": path, "type_id": 1 }));
+    event
+}
+
 fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
     let Entry::Decision { verdict, audit_only, rule, reason, detail, flow, times, .. } = &record.entry else {
         return Map::new();
@@ -99,12 +106,7 @@ fn decision(record: &Record, crossing: &Crossing) -> Map<String, Value> {
             event
         }
         Crossing::Mount { source, target, access } => mount(source, target, access),
-        Crossing::File { path, touch } => {
-            let mut event = class(FILE, OTHER);
-            event.insert("activity_name".into(), json!(touch));
-            event.insert("file".into(), json!({ "path": path, "type_id": 1 }));
-            event
-        }
+        Crossing::File { path, touch } => touched(path, touch),
         Crossing::Publish { from, port } => {
             let mut event = class(NETWORK, if is_allowed { 1 } else { 5 });
             event.insert("src_endpoint".into(), socket(from));

@@ -139,7 +139,7 @@ impl Content {
                 return at;
             }
             let end = (at / PIECE) * PIECE + piece.len() as u64;
-            if end % PIECE != 0 {
+            if !end.is_multiple_of(PIECE) {
                 return end.min(self.size);
             }
             at = end;
@@ -189,6 +189,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn it_holds_what_a_plain_array_would(steps in steps()) {
+            let place = |at: u64| usize::try_from(at).unwrap();
             let (mut content, mut model) = (Content::default(), Vec::<u8>::new());
             for step in steps {
                 match step {
@@ -197,15 +198,15 @@ mod tests {
                         let growth = content.growth(at, bytes.len() as u64);
                         content.write(at, &bytes);
                         prop_assert_eq!(content.cost(), before + growth);
-                        let end = at as usize + bytes.len();
+                        let end = place(at) + bytes.len();
                         if !bytes.is_empty() && model.len() < end { model.resize(end, 0); }
-                        if !bytes.is_empty() { model[at as usize..end].copy_from_slice(&bytes); }
+                        if !bytes.is_empty() { model[place(at)..end].copy_from_slice(&bytes); }
                     }
-                    Step::Resize(size) => { content.resize(size); model.resize(size as usize, 0); }
+                    Step::Resize(size) => { content.resize(size); model.resize(place(size), 0); }
                     Step::Clear(from, to) => {
                         content.clear(from, to);
-                        let end = (to as usize).min(model.len());
-                        if (from as usize) < end { model[from as usize..end].fill(0); }
+                        let end = place(to).min(model.len());
+                        if place(from) < end { model[place(from)..end].fill(0); }
                     }
                 }
                 prop_assert_eq!(content.size(), model.len() as u64);

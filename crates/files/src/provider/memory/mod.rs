@@ -330,8 +330,7 @@ impl Provider for Memory {
 
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
         caller: Caller,

@@ -310,8 +310,7 @@ impl Provider for Overlay {
 
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
         caller: Caller,

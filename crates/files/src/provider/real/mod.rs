@@ -326,8 +326,7 @@ impl Provider for Real {
 
     fn create(
         &self,
-        parent: Node,
-        name: Name<'_>,
+        (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
         _: Caller,
