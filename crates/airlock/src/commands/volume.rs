@@ -123,7 +123,8 @@ fn remove(volumes: &Volumes, args: &RemoveVolumesArgs) -> Outcome {
 fn prune(volumes: &Volumes, args: &PruneVolumesArgs) -> Outcome {
     let mut unused: Vec<Known> = known(volumes)?;
     unused.retain(|known| known.used_by.is_empty() && (args.all || !known.is_kept()));
-    if !(args.force || args.json || unused.is_empty()) && !agreed(&unused)? {
+    let goes_on = args.force || args.json || unused.is_empty() || agreed(&unused)?;
+    if !goes_on {
         return Ok(1);
     }
     let (mut removed, mut freed, mut failed) = (Vec::new(), 0u64, None);
