@@ -16,6 +16,7 @@
 //! - [`watch`]: the disk, and freezing
 
 pub mod birth;
+mod confine;
 pub(crate) mod guard;
 pub mod life;
 mod link;

@@ -285,6 +285,16 @@ fn breaks(path: &str, log: &Log) -> bool {
 #[error("broken off")]
 struct Broken;
 
+/// The headers of a request, sorted.
+fn heads(request: &Request<Incoming>) -> String {
+    let line = |(name, value): (&http::HeaderName, &HeaderValue)| {
+        format!("{name}={}", value.to_str().unwrap_or("?"))
+    };
+    let mut lines: Vec<String> = request.headers().iter().map(line).collect();
+    lines.sort();
+    lines.join("\n")
+}
+
 /// What the server does, by path.
 async fn answer(
     mut request: Request<Incoming>,
@@ -300,15 +310,7 @@ async fn answer(
         log.lock().unwrap().push(format!("key {}", key.to_str().unwrap()));
     }
     let response = match request.uri().path() {
-        "/heads" => {
-            let mut names: Vec<String> = request
-                .headers()
-                .iter()
-                .map(|(name, value)| format!("{name}={}", value.to_str().unwrap_or("?")))
-                .collect();
-            names.sort();
-            Response::new(text(&names.join("\n")))
-        }
+        "/heads" => Response::new(text(&heads(&request))),
         "/trailer" => {
             let mut response = Response::new(with_trailer("body"));
             response.headers_mut().insert("trailer", HeaderValue::from_static("x-end"));
