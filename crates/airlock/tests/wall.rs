@@ -60,7 +60,7 @@ impl Person {
 #[test]
 fn a_projects_file_stops_a_run_until_it_is_trusted_and_when_it_changes() {
     let person = Person::new();
-    person.write("project/airlock.toml", "pids = 100\n");
+    person.write("project/airlock.toml", "pids = 100000\n");
     let file = person.path("project/airlock.toml").display().to_string();
 
     let refused = person.types(&["run", "--", "true"]);
@@ -69,12 +69,12 @@ fn a_projects_file_stops_a_run_until_it_is_trusted_and_when_it_changes() {
     assert!(refused.stderr.contains("fix:  airlock trust"), "{}", refused.stderr);
 
     let nobody = person.types(&["trust"]);
-    assert_eq!((nobody.code, nobody.stdout.contains("    pids = 100")), (4, true));
+    assert_eq!((nobody.code, nobody.stdout.contains("    pids = 100000")), (4, true));
     assert_eq!(person.types(&["trust", "--yes"]).code, 0);
     assert!(person.types(&["trust", "--list"]).stdout.contains("as trusted"));
     assert!(person.types(&["config", "show"]).stdout.contains("pids"));
 
-    person.write("project/airlock.toml", "pids = 100\nmemory = \"64G\"\n");
+    person.write("project/airlock.toml", "pids = 100000\nmemory = \"64G\"\n");
     let changed = person.types(&["run", "--", "true"]);
     assert!(
         changed.code == 125 && changed.stderr.contains("has changed since you trusted it"),
