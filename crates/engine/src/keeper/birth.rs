@@ -351,6 +351,7 @@ pub async fn finish(
     news: &mpsc::Sender<life::News>,
 ) {
     let _ = keeper.clear().await;
+    provided::tell_now(keeper);
     if let Some(appeared) = keeper.appeared() {
         let _ = news.send(life::News::Told(appeared)).await;
     }

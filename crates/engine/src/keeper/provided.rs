@@ -303,21 +303,26 @@ pub(super) async fn tell(keeper: Rc<Keeper>) {
     loop {
         keeper.mounts.telling.news.notified().await;
         tokio::time::sleep(TELL_EVERY).await;
-        let counted = {
-            let mut counted = keeper.mounts.telling.counted.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *counted)
-        };
-        for ((mount, told), times) in counted {
-            let Told { path, is_denied, touch } = told;
-            match is_denied {
-                true => keeper.gate.refused_file(mount.join(path).display().to_string(), touch, times),
-                false => keeper.gate.tell(Event::File {
-                    mount: mount.display().to_string(),
-                    path,
-                    touch: touch.to_owned(),
-                    times,
-                }),
-            }
+        tell_now(&keeper);
+    }
+}
+
+/// Tells what was counted and not told yet.
+pub(super) fn tell_now(keeper: &Keeper) {
+    let counted = {
+        let mut counted = keeper.mounts.telling.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *counted)
+    };
+    for ((mount, told), times) in counted {
+        let Told { path, is_denied, touch } = told;
+        match is_denied {
+            true => keeper.gate.refused_file(mount.join(path).display().to_string(), touch, times),
+            false => keeper.gate.tell(Event::File {
+                mount: mount.display().to_string(),
+                path,
+                touch: touch.to_owned(),
+                times,
+            }),
         }
     }
 }

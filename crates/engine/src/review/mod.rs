@@ -155,7 +155,7 @@ impl Review {
         if self.mounted.is_some() {
             return Ok(None);
         }
-        let lock = sandbox.try_lock().map_err(|err| unopened(&chain(&err), None))?;
+        let lock = sandbox.lock_of_ended().map_err(|err| unopened(&chain(&err), None))?;
         lock.map(Some).ok_or_else(|| {
             let what = "the changes of a sandbox that runs cannot be discarded";
             let why = "its program sees them, and the kernel does not expect them to go";
@@ -211,7 +211,7 @@ fn open_layer(sandbox: &Sandbox, spec: &Spec, state: &State) -> Result<Opened, R
     let is_live = state.status.is_live();
     match (by, spec.limits.disk) {
         (Some(DiskBy::Kernel), Some(wanted)) if !is_live => {
-            let lock = sandbox.try_lock().map_err(|err| unopened(&chain(&err), None))?;
+            let lock = sandbox.lock_of_ended().map_err(|err| unopened(&chain(&err), None))?;
             let lock = lock.ok_or_else(|| unopened("it is being started or removed", Some("try again")))?;
             let templates = sandbox.store().host().join("disks");
             let limited = disk::open_limited(sandbox.folder(), wanted.bytes, &templates)

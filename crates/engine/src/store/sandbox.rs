@@ -16,10 +16,15 @@ use std::{
     io::{self, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// Longest path `bind` and `connect` take (`sun_path` less its closing zero).
 const LONGEST_SOCKET_PATH: usize = 107;
+
+/// Longest that a keeper clears up after its sandbox, usually; and how often somebody who waits for it looks.
+const LONGEST_END: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a sandbox's disk calls the place of its workspace's copy.
 pub const WORKSPACE: &str = "workspace";
@@ -165,6 +170,19 @@ impl Sandbox {
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
             .map_err(|errno| failed("lock", &path)(errno.into()))?;
         Ok(Lock(file))
+    }
+
+    /// Takes the lock of a sandbox that does not run. Its keeper may hold it a moment longer, while it clears up; `None` if
+    /// somebody holds it all the same.
+    pub fn lock_of_ended(&self) -> Result<Option<Lock>, Error> {
+        let end = Instant::now() + LONGEST_END;
+        loop {
+            let is_live = self.state().is_ok_and(|state| state.status.is_live());
+            match self.try_lock()? {
+                None if !is_live && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+                taken_or_not => return Ok(taken_or_not),
+            }
+        }
     }
 
     /// Makes the lock's file and takes it; `None` if somebody else was there before.
