@@ -208,9 +208,9 @@ fn a_terminal_sees_no_escape_of_the_sandbox() {
 
     let mut terminal = world.on_terminal(["diff", "s"]);
     terminal.wait();
-    let screen = terminal.screen();
+    terminal.wait_for("x^[[2Jy^M");
+    let screen = terminal.wait_for(r"\033]0;z\a\n");
 
-    assert!(screen.contains("x^[[2Jy^M") && screen.contains(r"\033]0;z\a\n"), "{screen:?}");
     assert!(!screen.contains("\x1b[2J") && !screen.contains("\x1b]0"), "{screen:?}");
 }
 
