@@ -89,11 +89,13 @@ fn tree(fixture: &Fixture) -> Tree {
 
 /// The journals in a place. A process that another test forked may hold their lock a little longer.
 fn held(place: &Path) -> Journals {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {
         match Journals::open(place).unwrap() {
             Some(journals) => return journals,
-            None => std::thread::yield_now(),
+            None => assert!(std::time::Instant::now() < end, "somebody holds the lock"),
         }
+        std::thread::yield_now();
     }
 }
 
@@ -106,8 +108,7 @@ fn apply(fixture: &Fixture, journals: &Path) -> Applied {
 }
 
 fn undo(fixture: &Fixture, journals: &Path) -> Undone {
-    let mut journals = held(journals);
-    journals.undo(&tree(fixture), Since::Refuse).unwrap().unwrap()
+    held(journals).undo(&tree(fixture), Since::Refuse).unwrap().unwrap()
 }
 
 /// Journals on the same file system, and on another one where there is one.
@@ -151,8 +152,7 @@ fn applies_are_undone_one_after_another() {
         undo(&fixture, place.path());
         assert_eq!(&picture(&fixture.host("")), before);
     }
-    let mut journals = held(place.path());
-    assert!(journals.undo(&tree(&fixture), Since::Refuse).unwrap().is_none());
+    assert!(held(place.path()).undo(&tree(&fixture), Since::Refuse).unwrap().is_none());
 }
 
 #[test]
@@ -233,13 +233,11 @@ fn what_somebody_else_changed_is_not_undone() {
     apply(&fixture, place.path());
     write(&fixture.host("a"), "theirs\n");
 
-    let mut journals = held(place.path());
-    let refused = journals.undo(&tree(&fixture), Since::Refuse).unwrap_err();
+    let refused = held(place.path()).undo(&tree(&fixture), Since::Refuse).unwrap_err();
     assert_eq!(refused.to_string(), "changed on the host meanwhile: a");
     assert_eq!(fs::read_to_string(fixture.host("a")).unwrap(), "theirs\n");
 
-    let mut journals = held(place.path());
-    journals.undo(&tree(&fixture), Since::Replace).unwrap().unwrap();
+    held(place.path()).undo(&tree(&fixture), Since::Replace).unwrap().unwrap();
     assert_eq!(fs::read_to_string(fixture.host("a")).unwrap(), "0\n");
 }
 
