@@ -2,8 +2,11 @@
 //! sandbox's own directories, and what of the host was asked for.
 
 use super::{
-    During, Failed, etc, guard, home, layers, layers::Chain, own, served, staging::Staging, system, trust,
-    workspace,
+    During, Failed, etc, guard, home, layers,
+    layers::Chain,
+    own, served,
+    staging::{Staging, open_dir},
+    system, trust, workspace,
 };
 use airlock_engine::{
     Plan,
@@ -484,10 +487,6 @@ fn own_directories(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
 /// What stands on the disk for a directory of the host that is covered.
 fn covered_name(path: &Path) -> String {
     format!("own{}", path.display().to_string().replace('/', "-"))
-}
-
-fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::openat(dir, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// A path that means exactly this descriptor, for calls that only take paths.

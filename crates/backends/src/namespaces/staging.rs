@@ -33,6 +33,7 @@ impl Staging {
     }
 }
 
-fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+/// A directory, as a place.
+pub(super) fn open_dir(dir: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

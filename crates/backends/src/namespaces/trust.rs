@@ -1,7 +1,7 @@
 //! The sandbox's own certificate in the trust stores of its root. Nothing is written there: what lies over a store is in memory, is
 //! the sandbox's alone, cannot be written from inside, and is gone at the end.
 
-use super::{During, Failed};
+use super::{During, Failed, root::fd_path};
 use airlock_images::trust::{self, java};
 use airlock_linux::mount::{self, Depth};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
@@ -281,8 +281,4 @@ fn write(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> io::Result<()
     let file = rustix::fs::openat(directory, name, flags, mode)?;
     rustix::fs::fchmod(&file, mode)?;
     File::from(file).write_all(bytes)
-}
-
-fn fd_path(fd: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

@@ -1,6 +1,6 @@
 //! A workspace that is copied on write: an overlay of the project, as the sandbox may see it, below a layer on its own disk.
 
-use super::{During, Failed};
+use super::{During, Failed, root::fd_path};
 use airlock_engine::{
     Plan,
     plan::Bind,
@@ -13,7 +13,7 @@ use rustix::{
 };
 use std::{
     io,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -73,9 +73,4 @@ fn probe(mount: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(mount, &name, flags, Mode::from_raw_mode(0o600))?;
     Ok(rustix::fs::unlinkat(mount, &name, AtFlags::empty())?)
-}
-
-/// A path that means exactly this descriptor, for calls that only take paths.
-fn fd_path(fd: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
