@@ -7,9 +7,11 @@
 //! | [`layers`] | trees that a sandbox wrote: copied, packed and unpacked |
 //! | [`provider`] | what serves a programmable mount: memory, a directory of the host, and what is built of others |
 //! | [`fuse`] | the kernel's file system protocol, served for a provider |
+//! | [`within`] | work on a sandbox's files, in a process that has its ids and nothing else |
 
 pub mod fuse;
 pub mod layers;
 pub mod paths;
 pub mod provider;
 pub mod review;
+pub mod within;
