@@ -1,5 +1,5 @@
 use super::*;
-use std::{fs::File, io::Write as _};
+use std::io::Write as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -75,7 +75,7 @@ async fn a_file_goes_along_with_its_length() {
     let sent = Rc::new(Cell::new(0));
     let count = Rc::clone(&sent);
     let told = Rc::new(move |bytes| count.set(count.get() + bytes));
-    let content = Content::File { file: Rc::new(File::from(file)), length: 600_000, told };
+    let content = Content::File { file: Rc::new(file), length: 600_000, told };
     let ask = Ask::new(Method::PUT, "/blob").content(content);
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
