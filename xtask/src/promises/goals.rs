@@ -5,6 +5,7 @@ use super::{
     exec::NSENTER,
     files,
     fork::FORK,
+    images::{self, DOCKER_PULL, PODMAN_PULL},
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
@@ -39,7 +40,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 35] = [
+const GOALS: [Goal; 39] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -75,6 +76,10 @@ const GOALS: [Goal; 35] = [
     goal(FORK, As::Root, None, Border::AtMost(100.0)),
     goal(FORK, As::WithRanges, None, Border::AtMost(100.0)),
     goal(FORK, As::Single, None, Border::AtMost(100.0)),
+    goal(images::PULL, As::Root, Some(DOCKER_PULL), Border::AtMost(0.7)),
+    goal(images::PULL, As::Root, Some(PODMAN_PULL), Border::AtMost(0.7)),
+    goal(images::START, As::Root, Some(images::HOST), Border::AtMost(1.2)),
+    goal(images::REBUILD, As::Root, None, Border::AtMost(300.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.
@@ -108,6 +113,7 @@ fn words(goal: &Goal) -> String {
         Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
         None if goal.measure == "gate" => format!("Gate::ask with 1,000 rules {border} us"),
         None if goal.measure == FORK => format!("fork of 1 GB: {} {border} ms", goal.ours.name()),
+        None if goal.measure == images::REBUILD => format!("rebuild: {} {border} ms", goal.ours.name()),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
     }
 }

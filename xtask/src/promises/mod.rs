@@ -2,7 +2,7 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|images`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
@@ -12,6 +12,7 @@ mod fork;
 mod gate;
 mod goals;
 mod idle;
+mod images;
 mod many;
 mod oci;
 mod opened;
@@ -29,7 +30,7 @@ use ours::{As, Ours, Person};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 11] = [
+const PEERS: [Package; 14] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
@@ -39,6 +40,9 @@ const PEERS: [Package; 11] = [
     Package { name: "haproxy", program: "haproxy", reason: "peer" },
     Package { name: "squid-openssl", program: "squid", reason: "peer" },
     Package { name: "nftables", program: "nft", reason: "leads connections to the peers" },
+    Package { name: "podman", program: "podman", reason: "peer" },
+    Package { name: "docker-registry", program: "docker-registry", reason: "images to pull" },
+    Package { name: "skopeo", program: "skopeo", reason: "puts an image into the registry" },
     Package { name: "wrk", program: "wrk", reason: "times requests" },
     Package {
         name: "busybox-static",
@@ -73,7 +77,7 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 9] = [
+const MEASURES: [(&str, Measure); 10] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -83,6 +87,7 @@ const MEASURES: [(&str, Measure); 9] = [
     ("opened", opened::measure),
     ("files", files::measure),
     ("fork", fork::measure),
+    ("images", images::measure),
 ];
 
 /// Takes the number of rounds, gives one figure per contender.
@@ -130,7 +135,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
         bail!(
-            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork"
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, images"
         );
     }
     if options.rounds == 0 {

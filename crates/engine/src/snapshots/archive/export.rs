@@ -10,13 +10,15 @@ use crate::{
         fork::Origin,
         layers::{self, Layer},
         take::{open_at, open_dir, parts},
-        within,
     },
     store::Store,
 };
-use airlock_files::layers::{
-    layout,
-    pack::{Form, Packed, pack},
+use airlock_files::{
+    layers::{
+        layout,
+        pack::{Form, Packed, pack},
+    },
+    within,
 };
 use airlock_protocol::control::Refusal;
 use rustix::fs::{Mode, OFlags};

@@ -7,13 +7,15 @@ use crate::{
         fork::{self, Naming, Origin},
         layers::{Chain, Guard, Making},
         take::{open_at, open_dir},
-        within,
     },
     store::{self, Sandbox, Store},
 };
-use airlock_files::layers::{
-    layout::Layout,
-    unpack::{Bounds, Unpacking},
+use airlock_files::{
+    layers::{
+        layout::Layout,
+        unpack::{Bounds, Unpacking},
+    },
+    within,
 };
 use airlock_linux::idmap::IdMap;
 use airlock_protocol::{
