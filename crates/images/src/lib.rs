@@ -2,6 +2,7 @@
 //!
 //! - [`host`]: the host's own directories as the root of a sandbox
 //! - [`trust`]: where the programs of a root look for certificates they trust
+//! - [`variants`]: images made of Debian's packages
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 
 pub mod digest;
@@ -9,3 +10,4 @@ pub mod host;
 pub mod manifest;
 pub mod reference;
 pub mod trust;
+pub mod variants;
