@@ -190,6 +190,11 @@ impl Keeper {
         Ok(())
     }
 
+    /// What asks its program to end.
+    pub fn stop_signal(&self) -> i32 {
+        self.spec.stop_signal.unwrap_or(airlock_linux::signal::TERM)
+    }
+
     /// Ends the main program and the sandbox with it. Returns when that has happened.
     pub async fn end(&self, signal: i32, grace: Duration) -> Option<Exit> {
         self.thaw_if_frozen().await;

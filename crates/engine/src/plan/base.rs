@@ -61,7 +61,7 @@ pub fn of(spec: &Spec, store: &Store, caller: &Caller, user: &User) -> Result<Ba
         return Ok(Base::Layers(vec![Lower { tree, owners: Owners::Host }]));
     }
     let Some(image) = &spec.image else { return Ok(Base::Host) };
-    let (key, _) = ids::of_images(caller, user);
+    let key = ids::of_images(caller, user).key;
     let mut lower = Vec::new();
     for layer in image.layers.iter().rev() {
         let tree = images::tree(store, layer, &key).filter(|tree| tree.exists());
@@ -90,7 +90,7 @@ fn lower(spec: &Spec, store: &Store, caller: &Caller) -> Result<Vec<PathBuf>, Re
         return Ok(vec![places::rootfs(path, caller, store.home())?]);
     }
     let Some(image) = &spec.image else { return Ok(Vec::new()) };
-    let (key, _) = ids::of_images(caller, &User { uid: 0, gid: 0, groups: Vec::new() });
+    let key = ids::of_images(caller, &User { uid: 0, gid: 0, groups: Vec::new() }).key;
     let tree = |layer: &String| {
         images::tree(store, layer, &key)
             .filter(|tree| tree.exists())
