@@ -8,10 +8,12 @@
 //! - [`pack`]: an OCI layer of it
 //! - [`unpack`]: a tree of OCI layers
 //! - [`layout`]: an OCI layout in one file
+//! - [`remove`]: a tree that goes
 
 pub mod copy;
 pub mod layout;
 pub mod pack;
+pub mod remove;
 mod tree;
 pub mod unpack;
 pub mod walk;
