@@ -83,28 +83,6 @@ pub fn begin<T: Serialize + DeserializeOwned>(
     Ok(working)
 }
 
-/// Does something in a process of its own, in a user namespace with these ids. `false` if it failed there.
-pub fn as_ids(ids: &IdMap, act: impl FnOnce() -> bool) -> io::Result<bool> {
-    let (mut wait, mut go) = io::pipe()?;
-    let child = match clone::fork(Namespaces::USER, None)? {
-        Side::Parent(child) => child,
-        Side::Child => {
-            drop(go);
-            let told = wait.read_exact(&mut [0u8; 1]).is_ok();
-            clone::exit_now(i32::from(!(told && act())));
-        }
-    };
-    drop(wait);
-    let mapped = ids.write(child.pid).map_err(io::Error::other);
-    if mapped.is_ok() {
-        let _ = go.write_all(b"g");
-    }
-    drop(go);
-    let ended = child.wait()?;
-    mapped?;
-    Ok(ended.exit_status() == Some(0))
-}
-
 impl<T: DeserializeOwned> Working<T> {
     /// Waits for the outcome.
     pub fn finish(mut self, progress: &mut dyn FnMut(u64)) -> Result<T, Error> {

@@ -2,6 +2,7 @@
 //!
 //! - [`host`]: the host's own directories as the root of a sandbox
 //! - [`trust`]: where the programs of a root look for certificates they trust
+//! - [`variants`]: images made of Debian's packages
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 //! - [`store`]: the images that are here
 
@@ -11,3 +12,4 @@ pub mod manifest;
 pub mod reference;
 pub mod store;
 pub mod trust;
+pub mod variants;

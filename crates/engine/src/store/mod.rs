@@ -29,8 +29,8 @@ mod sandbox;
 pub mod volumes;
 mod words;
 
-pub use airlock_files::layers::remove::{Blocked, disk_usage, remove_tree};
-pub(crate) use airlock_files::{layers::remove::remove_with, within::as_ids};
+pub use airlock_files::remove::{Blocked, disk_usage, remove_tree};
+pub(crate) use airlock_files::remove::{as_ids, remove_with};
 pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
 pub use remove::Gone;

@@ -1,7 +1,7 @@
-//! Deleting a sandbox's folder, whatever its program left there ([`airlock_files::layers::remove`]).
+//! Deleting a sandbox's folder, whatever its program left there.
 
 use super::{Error, Lock, Sandbox, failed};
-use airlock_files::layers::remove::{Blocked, remove_tree, remove_with};
+use airlock_files::remove::{Blocked, remove_tree, remove_with};
 use airlock_gate::ledger::archive::archive;
 use airlock_linux::idmap::{Extent, IdMap, Writer};
 use airlock_protocol::{

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airlock_files::{layers::remove::Blocked, within};
+use airlock_files::{remove::Blocked, within};
 use thiserror::Error;
 
 use crate::{digest::Digest, manifest, reference::ParseReferenceError};

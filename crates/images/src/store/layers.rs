@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airlock_files::layers::remove::{Blocked, remove_tree, remove_with};
+use airlock_files::remove::{Blocked, remove_tree, remove_with};
 use airlock_linux::idmap::{Extent, IdMap, Writer};
 use airlock_protocol::state::IdExtent;
 use rustix::fs::{FlockOperation, flock};

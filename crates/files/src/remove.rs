@@ -4,15 +4,18 @@
 //! permissions are opened up first, and depth costs neither stack nor descriptors: a directory that is not empty is
 //! moved to the top and emptied there. Two processes may delete the same tree: what is gone already is fine.
 
-use crate::within::as_ids;
-use airlock_linux::{idmap::IdMap, spawn};
+use airlock_linux::{
+    clone::{self, Namespaces, Side},
+    idmap::IdMap,
+    spawn,
+};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat},
     io::Errno,
 };
 use std::{
     ffi::{CStr, CString},
-    io,
+    io::{self, Read as _, Write as _},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -36,12 +39,36 @@ pub enum Blocked {
         source: io::Error,
     },
 }
+
 /// Deletes a tree from inside a user namespace with the sandbox's ids.
 pub fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
     as_ids(ids, || spawn::become_user(0, 0, &[]).is_ok() && remove_tree(path).is_ok())
         .map_err(|source| Blocked::Io { name: path.display().to_string(), source })?;
     remove_tree(path)
 }
+
+/// Does something in a process of its own, in a user namespace with these ids. `false` if it failed there.
+pub fn as_ids(ids: &IdMap, act: impl FnOnce() -> bool) -> io::Result<bool> {
+    let (mut wait, mut go) = io::pipe()?;
+    let child = match clone::fork(Namespaces::USER, None)? {
+        Side::Parent(child) => child,
+        Side::Child => {
+            drop(go);
+            let told = wait.read_exact(&mut [0u8; 1]).is_ok();
+            clone::exit_now(i32::from(!(told && act())));
+        }
+    };
+    drop(wait);
+    let mapped = ids.write(child.pid).map_err(io::Error::other);
+    if mapped.is_ok() {
+        let _ = go.write_all(b"g");
+    }
+    drop(go);
+    let ended = child.wait()?;
+    mapped?;
+    Ok(ended.exit_status() == Some(0))
+}
+
 /// How often a tree that another process deletes too is looked through.
 const PASSES: usize = 100;
 
