@@ -5,10 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airlock_files::{remove::Blocked, within};
+use airlock_files::remove::Blocked;
 use thiserror::Error;
 
-use crate::{digest::Digest, manifest, reference::ParseReferenceError};
+use crate::{digest::Digest, layer, manifest, reference::ParseReferenceError};
 
 /// What went wrong with the store. [`Error::fix`] names the next step where there is one.
 #[derive(Debug, Error)]
@@ -120,13 +120,13 @@ pub enum Error {
         source: Blocked,
     },
     /// A layer could not be unpacked.
-    #[error("layer {layer} could not be unpacked")]
+    #[error("layer {layer} of the image cannot be used")]
     Unpack {
         /// Its blob.
         layer: Digest,
         /// Why.
         #[source]
-        source: within::Error,
+        source: layer::Error,
     },
 }
 

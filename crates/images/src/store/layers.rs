@@ -10,28 +10,45 @@ use std::{
 use airlock_files::remove::{Blocked, remove_tree, remove_with};
 use airlock_linux::idmap::{Extent, IdMap, Writer};
 use airlock_protocol::state::IdExtent;
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Hold, Store, error::failed, fresh, incoming::is_at};
-use crate::digest::Digest;
+use crate::{
+    digest::Digest,
+    layer::{Ids, TRASH, TREE, Told},
+};
 
 /// What asking for a layer's tree leads to.
 #[derive(Debug)]
 pub enum Begun {
     /// It is here.
     There(PathBuf),
+    /// Somebody else is at it: ask again.
+    Busy,
     /// It is for us to make.
     Ours(Making),
+}
+
+/// Whether another process is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// As long as it takes.
+    Yes,
+    /// Not at all.
+    No,
 }
 
 /// A layer's tree that is being made. Dropped before it is finished, it is deleted by whoever wants it next.
 #[derive(Debug)]
 pub struct Making {
-    _hold: Hold,
+    pub(super) hold: Hold,
     folder: PathBuf,
     done: PathBuf,
-    made: Made,
+    pub(super) made: Made,
     _lock: File,
 }
 
@@ -56,8 +73,8 @@ pub struct Made {
 
 impl Store {
     /// The tree of a layer for these ids, if it is here: a lower directory for overlayfs.
-    pub fn layer(&self, diff: &Digest, ids_key: &str) -> Option<PathBuf> {
-        let tree = self.layers().join(diff.hex()).join(ids_key).join("tree");
+    pub fn layer(&self, diff: &Digest, ids: &Ids) -> Option<PathBuf> {
+        let tree = self.layers().join(diff.hex()).join(&ids.key).join(TREE);
         tree.is_dir().then_some(tree)
     }
 
@@ -73,58 +90,55 @@ impl Store {
 }
 
 impl Hold {
-    /// The right to make the tree of a layer for these ids, unless it is here. Waits for another process that makes it.
-    pub fn begin_layer(&self, diff: &Digest, ids_key: &str, map: &IdMap) -> Result<Begun, Error> {
+    /// The right to make the tree of a layer for these ids, unless it is here. With [`Wait::Yes`] another process that
+    /// makes it is waited for: who does that must not be making another.
+    pub fn begin_layer(&self, diff: &Digest, ids: &Ids, wait: Wait) -> Result<Begun, Error> {
         let layer = self.layers().join(diff.hex());
-        let (folder, done) = (layer.join(format!(".making-{ids_key}")), layer.join(ids_key));
+        let (folder, done) = (layer.join(format!(".making-{}", ids.key)), layer.join(&ids.key));
         make(&layer)?;
+        let how = match wait {
+            Wait::Yes => FlockOperation::LockExclusive,
+            Wait::No => FlockOperation::NonBlockingLockExclusive,
+        };
         loop {
-            if let Some(tree) = self.layer(diff, ids_key) {
+            if let Some(tree) = self.layer(diff, ids) {
                 return Ok(Begun::There(tree));
             }
             make(&folder)?;
             let Ok(lock) = File::open(&folder) else { continue };
-            rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))
-                .map_err(|errno| failed("lock", &folder)(errno.into()))?;
+            match rustix::io::retry_on_intr(|| flock(&lock, how)) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(Begun::Busy),
+                Err(errno) => return Err(failed("lock", &folder)(errno.into())),
+            }
             // Whoever had the lock before may have finished it, or thrown it away.
             if !is_at(&lock, &folder) {
                 continue;
             }
-            if folder.join("layer.json").exists() || folder.join("tree").exists() {
+            if folder.join("layer.json").exists() {
                 // It was killed in the middle.
                 delete(&hide_in(&folder, &self.layers())?)?;
                 continue;
             }
-            let made = Made::of(*diff, map);
+            let made = Made::of(*diff, &ids.map);
             write(&folder, &made)?;
-            let tree = folder.join("tree");
-            fs::DirBuilder::new().mode(0o755).create(&tree).map_err(failed("make", &tree))?;
-            return Ok(Begun::Ours(Making { _hold: self.clone(), folder, done, made, _lock: lock }));
+            return Ok(Begun::Ours(Making { hold: self.clone(), folder, done, made, _lock: lock }));
         }
     }
 }
 
 impl Making {
-    /// Where its files go: an empty directory of this user's.
-    pub fn tree(&self) -> PathBuf {
-        self.folder.join("tree")
+    /// Where it is made: the tree goes into `tree` below it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    /// Where something can be put meanwhile: an empty directory of this user's, in the same file system.
-    pub fn scratch(&self) -> Result<PathBuf, Error> {
-        let scratch = self.folder.join("scratch");
-        make(&scratch)?;
-        Ok(scratch)
-    }
-
-    /// Puts it in its place, whole. `bytes` and `entries` are what is in it.
-    pub fn finish(mut self, bytes: u64, entries: u64) -> Result<PathBuf, Error> {
-        (self.made.bytes, self.made.entries) = (bytes, entries);
-        let scratch = self.folder.join("scratch");
-        delete_part(&scratch, &self.made).map_err(|source| Error::Remove { path: scratch, source })?;
+    /// Puts it in its place, whole.
+    pub fn finish(mut self, told: Told) -> Result<PathBuf, Error> {
+        (self.made.bytes, self.made.entries) = (told.bytes, told.entries);
         write(&self.folder, &self.made)?;
         fs::rename(&self.folder, &self.done).map_err(failed("finish", &self.folder))?;
-        Ok(self.done.join("tree"))
+        Ok(self.done.join(TREE))
     }
 }
 
@@ -171,7 +185,7 @@ pub(super) fn hide_in(tree: &Path, folder: &Path) -> Result<PathBuf, Error> {
 /// Deletes a tree that is out of sight, with the ids its files have. For those this process must have one thread.
 pub(super) fn delete(hidden: &Path) -> Result<(), Error> {
     let deleted = match read_made(hidden) {
-        Some(made) => ["tree", "scratch"].iter().try_for_each(|part| delete_part(&hidden.join(part), &made)),
+        Some(made) => [TREE, TRASH].iter().try_for_each(|part| delete_part(&hidden.join(part), &made)),
         None => Ok(()),
     };
     match deleted.and_then(|()| remove_tree(hidden)) {

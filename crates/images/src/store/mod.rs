@@ -34,12 +34,13 @@ mod layers;
 mod lock;
 mod records;
 mod sizes;
+mod unpack;
 
 pub use collect::{Collected, Which};
 pub use error::Error;
 pub use image::{Image, Step};
 pub use incoming::{Arrival, Incoming, Spool};
-pub use layers::{Begun, Made, Making};
+pub use layers::{Begun, Made, Making, Wait};
 pub use records::{Kind, Record, Untagged};
 pub use sizes::{Share, Usage};
 

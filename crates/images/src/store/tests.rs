@@ -9,6 +9,7 @@ use airlock_linux::idmap::{Extent, IdMap, Writer};
 use super::*;
 use crate::{
     digest::Digest,
+    layer::{Ids, Told},
     manifest::{Config, Descriptor, Manifest, Platform, media},
     reference::Reference,
 };
@@ -45,19 +46,25 @@ fn collect(store: &Store, which: Which<'_>, in_use: &[Digest]) -> Collected {
     store.collect(which, Duration::from_secs(20), || Ok::<_, Error>(in_use)).unwrap()
 }
 
-fn own_ids() -> IdMap {
+fn own_ids() -> Ids {
     let extent = |id: u32| vec![Extent { inside: 0, outside: id, count: 1 }];
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    IdMap { users: extent(uid), groups: extent(gid), writer: Writer::SingleId }
+    let map = IdMap { users: extent(uid), groups: extent(gid), writer: Writer::SingleId };
+    Ids { key: "single".to_owned(), map }
+}
+
+/// What unpacking would leave.
+fn finish(making: Making, file: &str) -> std::path::PathBuf {
+    std::fs::create_dir(making.folder().join("tree")).unwrap();
+    std::fs::write(making.folder().join("tree").join(file), b"x").unwrap();
+    making.finish(Told { bytes: 1, entries: 1, ..Told::default() }).unwrap()
 }
 
 fn tree(hold: &Hold, diff: &Digest) -> std::path::PathBuf {
-    match hold.begin_layer(diff, "single", &own_ids()).unwrap() {
+    match hold.begin_layer(diff, &own_ids(), Wait::Yes).unwrap() {
         Begun::There(tree) => tree,
-        Begun::Ours(making) => {
-            std::fs::write(making.tree().join("file"), b"x").unwrap();
-            making.finish(1, 1).unwrap()
-        }
+        Begun::Ours(making) => finish(making, "file"),
+        Begun::Busy => panic!("who waits is not told to"),
     }
 }
 
@@ -204,33 +211,31 @@ fn a_layer_is_made_once_and_a_half_made_one_is_made_anew() {
     let (diff, made) = (Digest::of(b"layer"), AtomicUsize::new(0));
     {
         let hold = store.hold().unwrap();
-        let Begun::Ours(half) = hold.begin_layer(&diff, "single", &own_ids()).unwrap() else {
+        let Begun::Ours(half) = hold.begin_layer(&diff, &own_ids(), Wait::Yes).unwrap() else {
             panic!("there")
         };
-        std::fs::write(half.tree().join("half"), b"x").unwrap();
-        assert_eq!(store.layer(&diff, "single"), None);
+        std::fs::create_dir(half.folder().join("tree")).unwrap();
+        assert!(matches!(hold.begin_layer(&diff, &own_ids(), Wait::No).unwrap(), Begun::Busy));
+        assert_eq!(store.layer(&diff, &own_ids()), None);
     }
 
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let hold = store.hold().unwrap();
-                let Begun::Ours(making) = hold.begin_layer(&diff, "single", &own_ids()).unwrap() else {
+                let Begun::Ours(making) = hold.begin_layer(&diff, &own_ids(), Wait::Yes).unwrap() else {
                     return;
                 };
                 made.fetch_add(1, Ordering::SeqCst);
-                std::fs::write(making.tree().join("whole"), b"x").unwrap();
-                std::fs::write(making.scratch().unwrap().join("left"), b"x").unwrap();
-                making.finish(1, 1).unwrap();
+                finish(making, "whole");
             });
         }
     });
 
     assert_eq!(made.into_inner(), 1);
-    let tree = store.layer(&diff, "single").unwrap();
+    let tree = store.layer(&diff, &own_ids()).unwrap();
     let names: Vec<_> = std::fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["whole"]);
-    assert!(!tree.with_file_name("scratch").exists());
 }
 
 #[test]
@@ -252,11 +257,11 @@ fn what_a_record_or_a_sandbox_needs_is_never_collected() {
     for image in [&kept, &used] {
         assert_eq!(store.image(&image.id).unwrap(), *image);
         for (layer, diff) in &image.layers {
-            assert!(store.has_blob(&layer.digest) && store.layer(diff, "single").is_some());
+            assert!(store.has_blob(&layer.digest) && store.layer(diff, &own_ids()).is_some());
         }
     }
     assert!(!store.has_blob(&stray) && !store.has_blob(&dangling.id));
-    assert_eq!(store.layer(&Digest::of(b"dangling"), "single"), None);
+    assert_eq!(store.layer(&Digest::of(b"dangling"), &own_ids()), None);
     assert!(std::fs::read_dir(store.layers()).unwrap().all(|entry| !is_hidden_name(&entry.unwrap())));
 
     collect(&store, Which::Unused, &[]);
