@@ -7,6 +7,7 @@
 //! - [`variants`]: images made of Debian's packages
 //! - [`layer`]: layers of images, unpacked
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
+//! - [`store`]: the images that are here
 
 pub mod build;
 pub mod digest;
@@ -15,5 +16,6 @@ pub mod layer;
 pub mod manifest;
 pub mod merged;
 pub mod reference;
+pub mod store;
 pub mod trust;
 pub mod variants;
