@@ -13,7 +13,7 @@ use crate::{
 use airlock_files::{
     layers::{
         layout::Layout,
-        unpack::{Bounds, Unpacking},
+        unpack::{Bounds, Unpacking, Way},
     },
     within,
 };
@@ -210,7 +210,7 @@ impl Archive<'_> {
                 let unpack = || -> io::Result<()> {
                     let tree = part_in(&disk, part)?;
                     let trash = part_in(&links, &format!("{number}"))?;
-                    let mut unpacking = Unpacking::new(tree.as_fd(), trash.as_fd());
+                    let mut unpacking = Unpacking::new(tree.as_fd(), trash.as_fd(), Way::Stacked);
                     unpacking
                         .layer(&mut blob, at.as_bytes(), &mut bounds, progress)
                         .map_err(io::Error::other)?;
