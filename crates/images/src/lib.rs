@@ -2,10 +2,16 @@
 //!
 //! - [`host`]: the host's own directories as the root of a sandbox
 //! - [`trust`]: where the programs of a root look for certificates they trust
+//! - [`variants`]: images made of Debian's packages
+//! - [`layer`]: layers of images, unpacked
+//! - [`registry`]: images from and to registries
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 
 pub mod digest;
 pub mod host;
+pub mod layer;
 pub mod manifest;
 pub mod reference;
+pub mod registry;
 pub mod trust;
+pub mod variants;
