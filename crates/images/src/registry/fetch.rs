@@ -194,14 +194,14 @@ pub(super) async fn small_blob(client: &Client<'_>, descriptor: &Descriptor) -> 
 }
 
 /// A layer on its way into the store.
-pub(super) struct Layer<'a> {
+pub(super) struct Layer<'a, 'w> {
     pub(super) client: &'a Client<'a>,
     pub(super) hold: &'a Hold,
     pub(super) descriptor: &'a Descriptor,
-    pub(super) watch: &'a Watch<'a>,
+    pub(super) watch: &'a Watch<'w>,
 }
 
-impl Layer<'_> {
+impl Layer<'_, '_> {
     /// Gets it, unless it is there; waits for whoever gets it already.
     pub(super) async fn fetch(&self) -> Result<(), Error> {
         let Descriptor { digest, size, .. } = self.descriptor;

@@ -31,8 +31,9 @@ pub use pull::pull;
 pub use push::push;
 
 use crate::{digest::Digest, manifest::Platform, reference::Reference};
+use airlock_net::{egress::BadProxy, tls::BadCertificates};
 use airlock_protocol::spec;
-use std::rc::Rc;
+use std::{path::Path, rc::Rc};
 
 /// How registries are spoken to.
 #[derive(Clone)]
@@ -122,6 +123,16 @@ pub fn look(reference: &Reference, settings: &Settings) -> Result<Remote, Error>
         let client = client::Client::new(reference, settings, client::Rights::Pull)?;
         fetch::remote(&client, reference, None).await
     })
+}
+
+/// Whether the certificates that are trusted besides can be read.
+pub fn check_ca(path: &Path) -> Result<(), BadCertificates> {
+    airlock_net::tls::certificates(path).map(drop)
+}
+
+/// Whether connections can leave like this.
+pub fn check_proxy(egress: &spec::Egress) -> Result<(), BadProxy> {
+    airlock_net::errand::Errands::new(egress).map(drop)
 }
 
 /// Runs in this thread, and makes no other.

@@ -66,16 +66,16 @@ fn record(hold: &Hold, reference: &Reference, remote: &Remote) -> Result<Image, 
     hold.add(record).map_err(stored)
 }
 
-struct Pull<'a> {
+struct Pull<'a, 'w> {
     client: &'a Client<'a>,
     hold: &'a Hold,
-    watch: &'a Watch<'a>,
+    watch: &'a Watch<'w>,
     ids: Option<&'a Ids>,
     travelling: Semaphore,
     unpacking: Semaphore,
 }
 
-impl Pull<'_> {
+impl Pull<'_, '_> {
     async fn layers(&self, remote: &Remote) -> Result<(), Error> {
         let unusable = |source| Error::Document { what: remote.digest.to_string(), source };
         let layers = remote.manifest.layers_of(&remote.config).map_err(unusable)?;
@@ -106,7 +106,7 @@ impl Pull<'_> {
             layer.fetch().await?;
         }
         if let Some(ids) = self.ids
-            && self.hold.layer(diff, &ids.key).is_none()
+            && self.hold.layer(diff, ids).is_none()
         {
             let _place = self.unpacking.acquire().await;
             let unpack = Unpack { hold: self.hold, descriptor, diff, ids };

@@ -50,14 +50,14 @@ fn other_repositories(image: &Image, client: &Client<'_>) -> Vec<String> {
     found
 }
 
-struct Push<'a> {
+struct Push<'a, 'w> {
     client: &'a Client<'a>,
     store: &'a Store,
-    watch: &'a Watch<'a>,
+    watch: &'a Watch<'w>,
     from: Vec<String>,
 }
 
-impl Push<'_> {
+impl Push<'_, '_> {
     async fn all(&self, image: &Image, reference: &Reference) -> Result<Digest, Error> {
         let unusable = |source| Error::Document { what: reference.to_string(), source };
         let bytes = self.store.read_blob(&image.manifest_digest, manifest::MOST_BYTES).map_err(stored)?;

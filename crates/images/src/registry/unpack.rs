@@ -8,9 +8,9 @@ use crate::{digest::Digest, layer::Ids, manifest::Descriptor, store::Hold};
 use airlock_linux::clone::{self, Child, Namespaces, Side};
 use std::{
     fmt::Write as _,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
 };
-use tokio::io::unix::AsyncFd;
+use tokio::{io::AsyncReadExt as _, net::unix::pipe};
 
 /// Most bytes that such a process says.
 const MOST_SAID: usize = 1 << 20;
@@ -53,18 +53,14 @@ impl Unpack<'_> {
         };
         drop(say);
         let mut working = Working { child, is_over: false };
-        rustix::io::ioctl_fionbio(&hear, true).map_err(|err| failed(err.into()))?;
-        let mut hear = AsyncFd::new(hear).map_err(failed)?;
+        let mut hear = pipe::Receiver::from_owned_fd(hear.into()).map_err(failed)?;
         let (mut heard, mut done) = (Vec::new(), 0u64);
         let mut piece = vec![0; 4096];
         loop {
-            let mut ready = hear.readable_mut().await.map_err(failed)?;
-            let count = match ready.try_io(|hear| hear.get_mut().read(&mut piece)) {
-                Ok(Ok(0)) => break,
-                Ok(Ok(count)) => count,
-                Ok(Err(err)) => return Err(failed(err)),
-                Err(_) => continue,
-            };
+            let count = hear.read(&mut piece).await.map_err(failed)?;
+            if count == 0 {
+                break;
+            }
             heard.extend(piece.get(..count).unwrap_or_default());
             if heard.len() > MOST_SAID {
                 return Err(failed(io::Error::other("its process says too much")));
