@@ -116,9 +116,7 @@ impl<'t, 'v> Value<'t, 'v> {
     pub(crate) fn tables(&self) -> Result<Vec<(Value<'t, 'v>, &'v DeTable<'t>)>, Failure> {
         let wrong = || self.wrong(format!("{} is a list of tables", self.key));
         let list = self.value.as_array().ok_or_else(wrong)?;
-        list.iter()
-            .map(|item| Ok((self.item(item), item.get_ref().as_table().ok_or_else(wrong)?)))
-            .collect()
+        list.iter().map(|item| Ok((self.item(item), item.get_ref().as_table().ok_or_else(wrong)?))).collect()
     }
 
     /// The value as JSON has it.

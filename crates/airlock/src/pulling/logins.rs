@@ -103,7 +103,8 @@ impl Known {
             return Ok(Some(Login::Password { user, password }));
         }
         let Some(auth) = given(&self.auth) else { return Ok(None) };
-        let decoded = BASE64.decode(auth.trim().as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded =
+            BASE64.decode(auth.trim().as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
         let (user, password) = pair.ok_or("an auth in it is not user:password in base 64")?;
         let password = password.trim_end_matches('\0');

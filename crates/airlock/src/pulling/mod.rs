@@ -8,11 +8,11 @@ mod show;
 
 pub(crate) use show::{Form, Show, Way};
 
-use crate::{
-    config::own::Own,
-    failure::Failure,
+use crate::{config::own::Own, failure::Failure};
+use airlock_engine::plan::{
+    chain,
+    ids::{self, Caller},
 };
-use airlock_engine::plan::{chain, ids::{self, Caller}};
 use airlock_images::{
     layer::Ids,
     manifest::Platform,
@@ -44,7 +44,9 @@ pub(crate) fn settings(own: &Own, name: &Reference, wish: &Wish) -> Result<Setti
     }
     if let Some(path) = &egress.extra_ca {
         airlock_images::registry::check_ca(path).map_err(|err| {
-            Failure::new(err.to_string()).code(2).fix("correct ca under [images] in config.toml: a file in PEM")
+            Failure::new(err.to_string())
+                .code(2)
+                .fix("correct ca under [images] in config.toml: a file in PEM")
         })?;
     }
     if egress.proxy.is_none() {
@@ -110,7 +112,9 @@ pub(crate) fn failed(what: String, err: &Error) -> Failure {
 /// What programs of this host go by where `config.toml` names no proxy: `HTTPS_PROXY` and `NO_PROXY`.
 fn proxy_of_environment(egress: &mut Egress) -> Result<(), Failure> {
     let variable = |names: [&str; 2]| {
-        names.into_iter().find_map(|name| Some((name.to_owned(), std::env::var(name).ok().filter(|value| !value.is_empty())?)))
+        names.into_iter().find_map(|name| {
+            Some((name.to_owned(), std::env::var(name).ok().filter(|value| !value.is_empty())?))
+        })
     };
     let Some((name, proxy)) = variable(["https_proxy", "HTTPS_PROXY"]) else { return Ok(()) };
     if !proxy.starts_with("http://") {

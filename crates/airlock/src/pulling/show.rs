@@ -189,8 +189,18 @@ fn words(way: Way, whole: u64, state: &State) -> String {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line<'a> {
-    Found { digest: &'a Digest, bytes: u64, layers: usize },
-    Layer { digest: &'a Digest, size_bytes: u64, state: &'static str, bytes: Option<u64>, why: Option<&'a str> },
+    Found {
+        digest: &'a Digest,
+        bytes: u64,
+        layers: usize,
+    },
+    Layer {
+        digest: &'a Digest,
+        size_bytes: u64,
+        state: &'static str,
+        bytes: Option<u64>,
+        why: Option<&'a str>,
+    },
 }
 
 fn json(event: &Event) {

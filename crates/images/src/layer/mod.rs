@@ -11,6 +11,7 @@ mod decoded;
 mod unpack;
 
 pub use airlock_files::layers::{compression::Compression, unpack::Told};
+pub(crate) use unpack::TRASH;
 pub use unpack::{Error, TREE, Work, begin, remove, unpack};
 
 use airlock_linux::idmap::IdMap;

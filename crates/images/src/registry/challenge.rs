@@ -30,7 +30,10 @@ pub(super) fn parse(text: &str) -> Vec<Challenge> {
     while let Some(scheme) = reader.scheme() {
         let parameters = reader.parameters();
         let value = |name: &str| {
-            parameters.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+            parameters
+                .iter()
+                .find(|(known, _)| known.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value.clone())
         };
         if scheme.eq_ignore_ascii_case("basic") {
             found.push(Challenge::Basic);

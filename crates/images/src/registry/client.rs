@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn what_a_registry_says_is_repeated_without_tricks() {
-        let body = br#"{"errors":[{"code":"DENIED","message":"not \u001b[31mallowed"},{"code":"X","detail":1}]}"#;
+        let body =
+            br#"{"errors":[{"code":"DENIED","message":"not \u001b[31mallowed"},{"code":"X","detail":1}]}"#;
         assert_eq!(said(body), "not [31mallowed; X");
         assert_eq!(said(b"<html>"), "");
     }

@@ -166,9 +166,7 @@ impl Error {
             Error::Document { source: manifest::Error::Platform { .. }, .. } => {
                 "--platform names one that there is".to_owned()
             }
-            Error::NoRoom { .. } => {
-                "airlock images prune, or put $AIRLOCK_HOME on a larger disk".to_owned()
-            }
+            Error::NoRoom { .. } => "airlock images prune, or put $AIRLOCK_HOME on a larger disk".to_owned(),
             Error::Unverified(err) => err.fix(),
             _ => return None,
         };

@@ -19,8 +19,7 @@ use std::{
 };
 
 /// What documents are wanted.
-const KINDS: [&str; 4] =
-    [media::OCI_INDEX, media::OCI_MANIFEST, media::DOCKER_INDEX, media::DOCKER_MANIFEST];
+const KINDS: [&str; 4] = [media::OCI_INDEX, media::OCI_MANIFEST, media::DOCKER_INDEX, media::DOCKER_MANIFEST];
 /// Indexes that lead to indexes.
 const MOST_INDEXES: usize = 3;
 /// Most bytes of a list of tags, and tags that are repeated to a person.

@@ -35,7 +35,8 @@ pub fn push(
     let watch: Watch<'_> = RefCell::new(progress);
     alone(async {
         let client = Client::new(reference, settings, Rights::Push)?;
-        let push = Push { client: &client, store: &hold, watch: &watch, from: other_repositories(image, &client) };
+        let push =
+            Push { client: &client, store: &hold, watch: &watch, from: other_repositories(image, &client) };
         push.all(image, reference).await
     })
 }

@@ -60,9 +60,8 @@ pub(super) fn read(body: &[u8]) -> Option<String> {
     }
     let answer: Answer = serde_json::from_slice(body).ok()?;
     let token = answer.token.filter(|token| !token.is_empty()).or(answer.access_token)?;
-    let can_stand = !token.is_empty()
-        && token.len() <= LONGEST
-        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let can_stand =
+        !token.is_empty() && token.len() <= LONGEST && token.bytes().all(|byte| byte.is_ascii_graphic());
     can_stand.then_some(token)
 }
 

@@ -24,9 +24,8 @@ pub(crate) fn pull(args: &PullArgs) -> Outcome {
     let mut first = None;
     for name in &args.names {
         let name = pulling::whole_name(&own, name);
-        let pulled = pulling::settings(&own, &name, &wish).and_then(|settings| {
-            pulling::pull(&store, &name, &settings, &mut Show::new(form, Way::Down))
-        });
+        let pulled = pulling::settings(&own, &name, &wish)
+            .and_then(|settings| pulling::pull(&store, &name, &settings, &mut Show::new(form, Way::Down)));
         match pulled {
             Ok(image) => tell(&image, form)?,
             Err(failure) => match &first {

@@ -34,7 +34,9 @@ pub(crate) fn push(args: &PushArgs) -> Outcome {
     let digest = pushed.map_err(|err| pulling::failed(format!("could not push {name}"), &err))?;
     let known = name.at(digest).to_string();
     match form {
-        Form::Json => print_json(&serde_json::json!({ "event": "pushed", "name": name.to_string(), "digest": digest }))?,
+        Form::Json => {
+            print_json(&serde_json::json!({ "event": "pushed", "name": name.to_string(), "digest": digest }))?
+        }
         Form::Quiet | Form::Text => writeln!(io::stdout(), "{known}")?,
     }
     Ok(0)

@@ -6,8 +6,8 @@ use std::fmt;
 
 /// What stands before the point of a key on this curve (RFC 5480, section 2): its algorithm and its curve.
 const HEAD: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 /// A point that is not compressed: 4 and two numbers of 32 bytes.
 const POINT: usize = 65;
@@ -40,7 +40,9 @@ impl Key {
         let digits: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
         let der = BASE64.decode(digits.as_bytes()).map_err(|_| BadKey::Pem)?;
         match der.strip_prefix(&HEAD) {
-            Some(point) if point.len() == POINT && point.first() == Some(&4) => Ok(Key { point: point.to_vec() }),
+            Some(point) if point.len() == POINT && point.first() == Some(&4) => {
+                Ok(Key { point: point.to_vec() })
+            }
             _ => Err(BadKey::Kind),
         }
     }

@@ -91,7 +91,11 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Pattern, String> {
-        let wrong = || format!("{text:?} names no repositories: write \"registry.example/team/app\" or \"registry.example/team/*\"");
+        let wrong = || {
+            format!(
+                "{text:?} names no repositories: write \"registry.example/team/app\" or \"registry.example/team/*\""
+            )
+        };
         let name = text.strip_suffix("/*").unwrap_or(text);
         if text == "*" {
             return Ok(Pattern(text.to_owned()));
@@ -219,7 +223,9 @@ async fn signatures_of(client: &Client<'_>, digest: &Digest) -> Result<Vec<Signa
     let mut found = Vec::new();
     for layer in document.layers.iter().take(MOST_SIGNATURES) {
         let annotations = layer.annotations.as_ref();
-        let Some(signature) = annotations.and_then(|annotations| annotations.get(SIGNATURE)) else { continue };
+        let Some(signature) = annotations.and_then(|annotations| annotations.get(SIGNATURE)) else {
+            continue;
+        };
         if layer.media_type != PAYLOAD_KIND || layer.size > MOST_PAYLOAD {
             continue;
         }

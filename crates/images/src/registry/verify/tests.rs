@@ -67,10 +67,7 @@ fn what_is_signed_by_others_for_others_or_not_at_all_is_refused() {
     let image = name("registry.example/team/app:1");
     let other = payload(&Digest::of(b"another"));
     let kind = payload(&digest).replace("cosign container", "some other");
-    let changed = Signature::new(
-        payload(&digest).into_bytes(),
-        &signer.sign(&other).to_line_signature(),
-    );
+    let changed = Signature::new(payload(&digest).into_bytes(), &signer.sign(&other).to_line_signature());
     for (signatures, words) in [
         (vec![], "there is no signature for"),
         (vec![stranger.sign(&payload(&digest))], "no key that is demanded made it"),
