@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(bar(0, 100), format!("[{}]", " ".repeat(24)));
         assert_eq!(bar(50, 100), format!("[{}{}]", "=".repeat(12), " ".repeat(12)));
         assert_eq!(bar(500, 100), format!("[{}]", "=".repeat(24)));
-        assert_eq!(bar(1, 0), format!("[{}]", "=".repeat(24)));
+        assert_eq!(bar(0, 0), format!("[{}]", " ".repeat(24)));
     }
 
     #[test]

@@ -207,8 +207,8 @@ impl Layer<'_, '_> {
         let (mut is_awaited, mut has_differed) = (false, false);
         loop {
             let incoming = match self.hold.incoming(digest, *size).map_err(stored)? {
-                Arrival::There if is_awaited => return Ok(self.tell(State::Arrived)),
-                Arrival::There => return Ok(self.tell(State::Exists)),
+                Arrival::There if is_awaited => return self.settle(State::Arrived),
+                Arrival::There => return self.settle(State::Exists),
                 Arrival::Busy => {
                     if !is_awaited {
                         self.tell(State::Awaited);
@@ -221,7 +221,7 @@ impl Layer<'_, '_> {
             };
             let goes_on = incoming.length() > 0;
             match self.arrive(incoming).await? {
-                Ok(()) => return Ok(self.tell(State::Arrived)),
+                Ok(()) => return self.settle(State::Arrived),
                 // What was there before may have been wrong.
                 Err(_) if goes_on && !has_differed => has_differed = true,
                 Err(found) => {
@@ -318,6 +318,11 @@ impl Layer<'_, '_> {
             let host = answer.site().to_string();
             return Err(unanswered(airlock_net::errand::Unanswered::Lost { host, why }));
         }
+        Ok(())
+    }
+
+    fn settle(&self, state: State) -> Result<(), Error> {
+        self.tell(state);
         Ok(())
     }
 

@@ -45,10 +45,13 @@ pub struct Settings {
     /// Which platform's image is meant.
     pub platform: Platform,
     /// What lets one into a registry of this name; an error is told as it is.
-    pub logins: Rc<dyn Fn(&str) -> Result<Option<Login>, String>>,
+    pub logins: Logins,
     /// Whose signature an image must have.
     pub policy: verify::Policy,
 }
+
+/// Says what lets one into a registry of a name.
+pub type Logins = Rc<dyn Fn(&str) -> Result<Option<Login>, String>>;
 
 /// What lets one in. Its `Debug` does not tell it.
 #[derive(Clone, PartialEq, Eq)]
