@@ -32,6 +32,7 @@ mod progress;
 mod prompt;
 mod pump;
 mod registries;
+mod root;
 mod say;
 mod scripts;
 mod secrets;

@@ -14,6 +14,7 @@ mod unpack;
 
 pub use airlock_files::layers::{compression::Compression, unpack::Told};
 pub use pack::{Packed, pack};
+pub(crate) use unpack::TRASH;
 pub use unpack::{Error, TREE, Work, begin, remove, unpack};
 
 use airlock_linux::idmap::IdMap;

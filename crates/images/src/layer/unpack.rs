@@ -24,7 +24,7 @@ use std::{
 /// Where in its folder the tree of a layer is.
 pub const TREE: &str = "tree";
 /// What is needed beside it meanwhile.
-const TRASH: &str = "trash";
+pub(crate) const TRASH: &str = "trash";
 
 /// Any layer may become as large as this, and a large one so many times larger than it is: what is beyond is a bomb.
 const ALWAYS: u64 = 4 << 30;

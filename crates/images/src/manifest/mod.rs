@@ -135,7 +135,7 @@ pub enum Error {
     #[error("it has no image for {wanted}, but for {there}")]
     Platform {
         /// What was wanted.
-        wanted: Platform,
+        wanted: String,
         /// What there is.
         there: String,
     },
@@ -252,7 +252,7 @@ impl Index {
             self.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref()).take(20).collect();
         let there: Vec<_> =
             there.iter().filter(|platform| platform.os != "unknown").map(ToString::to_string).collect();
-        Err(Error::Platform { wanted: wanted.clone(), there: there.join(", ") })
+        Err(Error::Platform { wanted: wanted.to_string(), there: there.join(", ") })
     }
 }
 
