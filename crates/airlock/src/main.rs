@@ -34,6 +34,7 @@ mod prompt;
 mod pulling;
 mod pump;
 mod registries;
+mod root;
 mod say;
 mod scripts;
 mod secrets;
