@@ -45,7 +45,7 @@ fn named_here(home: &std::path::Path, own: &config::own::Own) -> Result<Vec<Refe
         .map_err(|err| Failure::because("the current directory cannot be found", &err))?;
     let flags = own.flags();
     let project = config::project(config::Wanted::Here(&directory), home, &flags)?;
-    let image = project.and_then(|project| image_of(&project.settings)).or_else(|| image_of(&flags));
+    let image = project.and_then(|project| project.settings.image).or(flags.image);
     match image.as_deref() {
         None | Some("host") => Ok(Vec::new()),
         Some(name) => {
@@ -53,8 +53,4 @@ fn named_here(home: &std::path::Path, own: &config::own::Own) -> Result<Vec<Refe
             Ok(vec![parsed.map_err(|err| Failure::new(err.to_string()).code(2))?])
         }
     }
-}
-
-fn image_of(_: &config::project::Settings) -> Option<String> {
-    None
 }

@@ -93,8 +93,7 @@ pub(crate) fn stored(err: airlock_images::store::Error) -> Failure {
 
 /// Whose the files of an image are for sandboxes whose user is root inside.
 fn ids_of_root() -> Ids {
-    let (key, map) = ids::of_images(&Caller::current(), &User { uid: 0, gid: 0, groups: Vec::new() });
-    Ids { key, map }
+    ids::of_images(&Caller::current(), &User { uid: 0, gid: 0, groups: Vec::new() })
 }
 
 /// What a person is told.
