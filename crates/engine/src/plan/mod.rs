@@ -266,7 +266,14 @@ fn anonymous(spec: &Spec) -> Result<Vec<PathBuf>, Refusal> {
     let others = others.chain(spec.volumes.iter().map(|volume| &volume.target));
     let others: Vec<&PathBuf> = others.chain(spec.provided.iter().map(|provided| &provided.target)).collect();
     let free = spec.anonymous.iter().filter(|path| !others.contains(path));
-    free.map(|path| places::check_target(path).map(|()| path.clone())).collect()
+    let checked = |path: &PathBuf| match places::check_target(path) {
+        Ok(()) => Ok(path.clone()),
+        Err(refused) => {
+            let what = format!("the image's volume {} cannot be made", path.display());
+            Err(refusal(125, &what, refused.why.as_deref(), Some("take another image")))
+        }
+    };
+    free.map(checked).collect()
 }
 
 /// The program's whole environment: what the spec names, a home, and what lets the installers of languages work
