@@ -2,7 +2,7 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|images`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
@@ -18,6 +18,7 @@ mod oci;
 mod opened;
 mod ours;
 mod report;
+mod served;
 mod start;
 mod way;
 
@@ -30,7 +31,7 @@ use ours::{As, Ours, Person};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 14] = [
+const PEERS: [Package; 15] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
@@ -43,6 +44,7 @@ const PEERS: [Package; 14] = [
     Package { name: "podman", program: "podman", reason: "peer" },
     Package { name: "docker-registry", program: "docker-registry", reason: "images to pull" },
     Package { name: "skopeo", program: "skopeo", reason: "puts an image into the registry" },
+    Package { name: "bindfs", program: "bindfs", reason: "peer" },
     Package { name: "wrk", program: "wrk", reason: "times requests" },
     Package {
         name: "busybox-static",
@@ -77,7 +79,7 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 10] = [
+const MEASURES: [(&str, Measure); 11] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -87,6 +89,7 @@ const MEASURES: [(&str, Measure); 10] = [
     ("opened", opened::measure),
     ("files", files::measure),
     ("fork", fork::measure),
+    ("served", served::measure),
     ("images", images::measure),
 ];
 
@@ -135,7 +138,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
         bail!(
-            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, images"
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images"
         );
     }
     if options.rounds == 0 {
