@@ -28,6 +28,7 @@ use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
 use ours::{As, Ours, Person};
+use std::path::Path;
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
@@ -75,7 +76,7 @@ struct Field {
     /// The user that peers run as.
     user: Result<Person>,
     /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
-    _scratch: [Scratch; 2],
+    _scratch: [Scratch; 3],
 }
 
 /// The measurements, by the word of `--only`.
@@ -155,11 +156,12 @@ fn prepare() -> Result<Field> {
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
     let binary = ours::binary(&scratch);
-    // Root's state lies in root's home, as it does by default: below /var it would lie in what root's sandboxes show.
+    // Nobody's state may lie in what sandboxes show of the host, such as /var: root's lies in root's home, as by default.
     let home = std::env::home_dir().context("this user has no home directory")?;
     let at_home = Scratch::below(&home, "promises")?;
-    let places = [(As::Root, &at_home), (As::WithRanges, &scratch), (As::Single, &scratch)];
+    let of_users = Scratch::below(Path::new("/srv"), "promises")?;
+    let places = [(As::Root, &at_home), (As::WithRanges, &of_users), (As::Single, &of_users)];
     let ours = places.map(|(who, place)| Ours::new(place, &binary, who));
     let user = Person::new(&scratch, As::Single);
-    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home] })
+    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home, of_users] })
 }
