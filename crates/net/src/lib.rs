@@ -10,6 +10,7 @@
 //! | `packages` | which versions of packages come in |
 //! | [`scripts`] | a person's script that looks at requests |
 //! | [`egress`] | the only dialler |
+//! | [`errand`] | HTTP of a person's own commands |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`relay`] | bytes between two ends |
 //! | [`flows`] | what lives, and what rules no longer allow |
@@ -18,6 +19,7 @@
 pub mod accept;
 pub mod dns;
 pub mod egress;
+pub mod errand;
 pub mod flows;
 mod greeting;
 mod http;
