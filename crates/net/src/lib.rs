@@ -11,6 +11,7 @@
 //! | [`scripts`] | a person's script that looks at requests |
 //! | [`egress`] | the only dialler |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
+//! | [`ssh`] | git inside SSH |
 //! | [`relay`] | bytes between two ends |
 //! | [`flows`] | what lives, and what rules no longer allow |
 //! | [`publish`] | ports of the host that lead inside |
@@ -29,6 +30,7 @@ pub mod resolver;
 pub mod scripts;
 mod secrets;
 pub mod sniff;
+pub mod ssh;
 #[cfg(test)]
 mod tests;
 pub mod tls;
