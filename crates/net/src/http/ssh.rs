@@ -37,7 +37,8 @@ pub(super) async fn carry(session: &Rc<Session>, wire: Wire, permit: Permit) {
         return session.refuse(Reason::Protocol, "it is SSH, and no rule here is about git inside it");
     };
     if carrier.filters.iter().any(|filter| filter.is_needed()) {
-        return session.refuse(Reason::Protocol, "a script looks at requests, and what is inside SSH it cannot");
+        return session
+            .refuse(Reason::Protocol, "a script looks at requests, and what is inside SSH it cannot");
     }
     let host = target.to_string();
     let asked = match timeout(PATIENCE, ssh::hear(wire, &gateway.key, &host)).await {
@@ -64,10 +65,19 @@ pub(super) async fn carry(session: &Rc<Session>, wire: Wire, permit: Permit) {
     };
     let flight = Rc::new(Flight::new(&carrier.gate, granted, request));
     session.requests.enter(&flight);
-    let led = Led::default();
-    let ended = run(session, &gateway, (asked, &command), permit, &flight, &led).await;
+    let wanted = Wanted { session, gateway: &gateway, command: &command, led: Led::default() };
+    let ended = wanted.run(asked, permit, &flight).await;
+    let led = wanted.led;
     let counts = led.counts.take().map_or((0, 0), |counts| (counts.written(), counts.read()));
     session.finished(led.address.get(), counts, ended);
+}
+
+/// A command that was permitted.
+struct Wanted<'a> {
+    session: &'a Rc<Session>,
+    gateway: &'a Gateway,
+    command: &'a Command,
+    led: Led,
 }
 
 /// Where it led.
@@ -75,6 +85,84 @@ pub(super) async fn carry(session: &Rc<Session>, wire: Wire, permit: Permit) {
 struct Led {
     address: Cell<Option<SocketAddr>>,
     counts: Cell<Option<Arc<Counts>>>,
+}
+
+impl Wanted<'_> {
+    /// A permitted command, to its end; how that was.
+    async fn run(&self, asked: Asked<Wire>, permit: Permit, flight: &Rc<Flight>) -> &'static str {
+        let Wanted { session, led, .. } = self;
+        let host = permit.target().to_string();
+        let reached = unless_stopped(flight, self.reach(&asked, permit)).await;
+        let far = match reached {
+            Some(Ok(far)) if flight.pins.is_empty() => far,
+            Some(Ok(_)) => {
+                flight.note(Reason::Certificate);
+                tell(asked, "the rule has pins, which are about TLS").await;
+                return "certificate";
+            }
+            Some(Err(unreached)) => {
+                flight.answered(502);
+                tell(asked, &unreached.why(&host)).await;
+                return unreached.word();
+            }
+            None => return "revoked",
+        };
+        flight.leads_to(led.address.get());
+        let Ok(mut between) = Between::new(asked, far, flight.meter.clone()) else { return "failed" };
+        let moved = Moved(flight);
+        match unless_stopped(flight, between.carry(&moved)).await {
+            Some(Ended::Closed) => {
+                flight.answered(200);
+                flight.over();
+                "closed"
+            }
+            Some(Ended::Spent) => {
+                flight.stop(Why::Spent);
+                let _ = session.carrier.gate.note_denial(&session.trace, Reason::Bytes, &Spent.to_string());
+                session.near.resets(true);
+                "bytes"
+            }
+            Some(Ended::Broken(_)) => {
+                session.near.resets(true);
+                "reset"
+            }
+            None => {
+                session.near.resets(true);
+                "revoked"
+            }
+        }
+    }
+
+    /// Dials the host, once it is clear whose key it must have, and has it run the command.
+    async fn reach(&self, asked: &Asked<Wire>, permit: Permit) -> Result<Far<Wire>, Failed> {
+        let Wanted { session, gateway, command, led } = self;
+        let carrier = &session.carrier;
+        let (host, port) = (permit.target().to_string(), permit.port());
+        if !carrier.lets_connect(permit.target(), port).await {
+            return Err(Failed::Denied("a script does not let connections there".to_owned()));
+        }
+        let known = known_keys(&gateway.outside, &host, port).map_err(|err| distrusted(session, err))?;
+        let private = permit.private().to_vec();
+        let Dialled { stream, address } = carrier.egress.dial(permit).await.map_err(|err| {
+            if err.is_denial() {
+                // An address is refused also where others are only audited.
+                let _ = carrier.gate.note_denial(&session.trace, Reason::Address, &err.to_string());
+            }
+            Failed::Undialled(err.word(), err.to_string())
+        })?;
+        led.address.set(Some(address));
+        if private.iter().any(|range| range.contains(address.ip())) {
+            session.handle.leads_to(address.ip());
+            carrier.judge_anew();
+        }
+        let wire = Wire::new(stream);
+        led.counts.set(Some(wire.counts()));
+        let wish = Wish { host: &host, user: &asked.user, command, protocol: asked.protocol.as_deref() };
+        match timeout(LOGIN, Far::reach(wire, known, &gateway.outside, &wish)).await {
+            Ok(reached) => reached.map_err(|err| distrusted(session, err)),
+            Err(_) => Err(Failed::Late),
+        }
+    }
 }
 
 /// As rules look at it.
@@ -96,57 +184,6 @@ fn judged(permit: &Permit, command: &Command) -> Request {
 /// Tells the program why not. It has a while to read that.
 async fn tell(asked: Asked<Wire>, why: &str) {
     let _ = timeout(PATIENCE, asked.refuse(why)).await;
-}
-
-/// A permitted command, to its end; how that was.
-async fn run(
-    session: &Rc<Session>,
-    gateway: &Gateway,
-    (asked, command): (Asked<Wire>, &Command),
-    permit: Permit,
-    flight: &Rc<Flight>,
-    led: &Led,
-) -> &'static str {
-    let host = permit.target().to_string();
-    let reached = unless_stopped(flight, reach(session, gateway, (&asked, command), permit, led)).await;
-    let far = match reached {
-        Some(Ok(far)) if flight.pins.is_empty() => far,
-        Some(Ok(_)) => {
-            flight.note(Reason::Certificate);
-            tell(asked, "the rule has pins, which are about TLS").await;
-            return "certificate";
-        }
-        Some(Err(unreached)) => {
-            flight.answered(502);
-            tell(asked, &unreached.why(&host)).await;
-            return unreached.word();
-        }
-        None => return "revoked",
-    };
-    flight.leads_to(led.address.get());
-    let Ok(mut between) = Between::new(asked, far, flight.meter.clone()) else { return "failed" };
-    let moved = Moved(flight);
-    match unless_stopped(flight, between.carry(&moved)).await {
-        Some(Ended::Closed) => {
-            flight.answered(200);
-            flight.over();
-            "closed"
-        }
-        Some(Ended::Spent) => {
-            flight.stop(Why::Spent);
-            let _ = session.carrier.gate.note_denial(&session.trace, Reason::Bytes, &Spent.to_string());
-            session.near.resets(true);
-            "bytes"
-        }
-        Some(Ended::Broken(_)) => {
-            session.near.resets(true);
-            "reset"
-        }
-        None => {
-            session.near.resets(true);
-            "revoked"
-        }
-    }
 }
 
 /// Why the host does not run it.
@@ -177,42 +214,6 @@ impl Failed {
             Failed::Unreached(unreached) => unreached.to_string(),
             Failed::Late => format!("{host} did not let us in within {} s", LOGIN.as_secs()),
         }
-    }
-}
-
-/// Dials the host, once it is clear whose key it must have, and has it run the command.
-async fn reach(
-    session: &Rc<Session>,
-    gateway: &Gateway,
-    (asked, command): (&Asked<Wire>, &Command),
-    permit: Permit,
-    led: &Led,
-) -> Result<Far<Wire>, Failed> {
-    let carrier = &session.carrier;
-    let (host, port) = (permit.target().to_string(), permit.port());
-    if !carrier.lets_connect(permit.target(), port).await {
-        return Err(Failed::Denied("a script does not let connections there".to_owned()));
-    }
-    let known = known_keys(&gateway.outside, &host, port).map_err(|err| distrusted(session, err))?;
-    let private = permit.private().to_vec();
-    let Dialled { stream, address } = carrier.egress.dial(permit).await.map_err(|err| {
-        if err.is_denial() {
-            // An address is refused also where others are only audited.
-            let _ = carrier.gate.note_denial(&session.trace, Reason::Address, &err.to_string());
-        }
-        Failed::Undialled(err.word(), err.to_string())
-    })?;
-    led.address.set(Some(address));
-    if private.iter().any(|range| range.contains(address.ip())) {
-        session.handle.leads_to(address.ip());
-        carrier.judge_anew();
-    }
-    let wire = Wire::new(stream);
-    led.counts.set(Some(wire.counts()));
-    let wish = Wish { host: &host, user: &asked.user, command, protocol: asked.protocol.as_deref() };
-    match timeout(LOGIN, Far::reach(wire, known, &gateway.outside, &wish)).await {
-        Ok(reached) => reached.map_err(|err| distrusted(session, err)),
-        Err(_) => Err(Failed::Late),
     }
 }
 

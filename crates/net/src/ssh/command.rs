@@ -46,7 +46,8 @@ impl Command {
             "git-receive-pack" => Git::Push,
             _ => return Err(BadCommand::Other),
         };
-        let path = rest.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).ok_or(BadCommand::Quotes)?;
+        let path =
+            rest.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).ok_or(BadCommand::Quotes)?;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/~+@".contains(&byte);
         if path.is_empty() || path.len() > LONGEST || !path.bytes().all(is_plain) {
             return Err(if path.contains('\'') { BadCommand::Quotes } else { BadCommand::Character });

@@ -208,8 +208,7 @@ impl Machine {
             Side::Client(known) => (algorithms(known).join(","), strict_client),
         };
         let exchanges = format!("{},{strict}", EXCHANGES.join(","));
-        let lists =
-            [&exchanges, &algorithms, &ciphers, &ciphers, CODES, CODES, "none", "none", "", ""];
+        let lists = [&exchanges, &algorithms, &ciphers, &ciphers, CODES, CODES, "none", "none", "", ""];
         let ours = lists
             .iter()
             .fold(Writer::new(KEXINIT).bytes(&cookie), |writer, list| writer.string(list.as_bytes()))
@@ -237,8 +236,10 @@ impl Machine {
         let algorithm = chosen(|offer| &offer.algorithms).ok_or(Broken::Nothing("kind of host key"))?;
         let out = chosen(|offer| &offer.out).and_then(cipher).ok_or(Broken::Nothing("cipher"))?;
         let back = chosen(|offer| &offer.back).and_then(cipher).ok_or(Broken::Nothing("cipher"))?;
-        let algorithm = keys::OWN_ALGORITHMS.into_iter().chain(keys::ALGORITHMS).find(|known| *known == algorithm);
-        let is_right = own.exchanges.first() == other.exchanges.first() && own.algorithms.first() == other.algorithms.first();
+        let algorithm =
+            keys::OWN_ALGORITHMS.into_iter().chain(keys::ALGORITHMS).find(|known| *known == algorithm);
+        let is_right = own.exchanges.first() == other.exchanges.first()
+            && own.algorithms.first() == other.algorithms.first();
         let private = PrivateKey::generate(&X25519).map_err(|_| Broken::Agreement)?;
         let public = public(&private)?;
         self.state = State::Agreed(Box::new(Agreed {
@@ -292,7 +293,13 @@ impl Machine {
     }
 
     /// What the hash of an exchange is over.
-    fn text(&self, agreed: &Agreed, key: &[u8], [client, server]: [&[u8]; 2], shared: &[u8]) -> Zeroizing<Vec<u8>> {
+    fn text(
+        &self,
+        agreed: &Agreed,
+        key: &[u8],
+        [client, server]: [&[u8]; 2],
+        shared: &[u8],
+    ) -> Zeroizing<Vec<u8>> {
         let theirs = self.theirs.as_deref().unwrap_or_default();
         let is_client = matches!(self.side, Side::Client(_));
         let (names, offers) = match is_client {
@@ -380,9 +387,8 @@ impl Offer {
     fn read(message: &[u8]) -> Result<Offer, Broken> {
         let mut reader = Reader::new(message);
         reader.bytes(17)?;
-        let mut list = || -> Result<Vec<String>, Broken> {
-            Ok(reader.text()?.split(',').map(str::to_owned).collect())
-        };
+        let mut list =
+            || -> Result<Vec<String>, Broken> { Ok(reader.text()?.split(',').map(str::to_owned).collect()) };
         let (mut exchanges, algorithms, out, back) = (list()?, list()?, list()?, list()?);
         // They are no exchanges, and both sides name them.
         exchanges.retain(|name| !STRICT.contains(&name.as_str()) && !name.starts_with("ext-info-"));

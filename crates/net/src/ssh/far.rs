@@ -36,7 +36,9 @@ pub(crate) enum Unreached {
     #[error("{0} cannot be trusted: {1}")]
     Untrusted(String, Broken),
     /// There is no key at all.
-    #[error("there is no key to log in at {0} with: neither an agent (SSH_AUTH_SOCK) nor an Ed25519 key without passphrase in ~/.ssh")]
+    #[error(
+        "there is no key to log in at {0} with: neither an agent (SSH_AUTH_SOCK) nor an Ed25519 key without passphrase in ~/.ssh"
+    )]
     NoKey(String),
     /// None of our keys is right.
     #[error("{user} may not log in at {host} with any of {tried} keys of yours")]
@@ -286,7 +288,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str, words: &[&str]| {
             let path = folder.path().join(name);
-            let made = std::process::Command::new("ssh-keygen").args(["-q", "-f"]).arg(&path).args(words).status();
+            let made =
+                std::process::Command::new("ssh-keygen").args(["-q", "-f"]).arg(&path).args(words).status();
             made.is_ok_and(|status| status.success()).then_some(path)
         };
         let Some(plain) = make("plain", &["-t", "ed25519", "-N", ""]) else { return };

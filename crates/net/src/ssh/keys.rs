@@ -4,9 +4,9 @@ use super::wire::{Cut, Reader, Writer};
 use aws_lc_rs::{
     rand,
     signature::{
-        self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519, Ed25519KeyPair,
-        KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents,
-        UnparsedPublicKey,
+        self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519,
+        Ed25519KeyPair, KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512,
+        RsaPublicKeyComponents, UnparsedPublicKey,
     },
 };
 
@@ -117,9 +117,15 @@ pub(crate) fn verify(algorithm: &str, key: &[u8], signature: &[u8], text: &[u8])
         ED25519_NAME => UnparsedPublicKey::new(&ED25519, key.string()?).verify(text, signed).is_ok(),
         "rsa-sha2-512" => verify_rsa(&RSA_PKCS1_2048_8192_SHA512, &mut key, text, signed)?,
         "rsa-sha2-256" => verify_rsa(&RSA_PKCS1_2048_8192_SHA256, &mut key, text, signed)?,
-        "ecdsa-sha2-nistp256" => verify_curve(&ECDSA_P256_SHA256_FIXED, ("nistp256", 32), &mut key, text, signed)?,
-        "ecdsa-sha2-nistp384" => verify_curve(&ECDSA_P384_SHA384_FIXED, ("nistp384", 48), &mut key, text, signed)?,
-        "ecdsa-sha2-nistp521" => verify_curve(&ECDSA_P521_SHA512_FIXED, ("nistp521", 66), &mut key, text, signed)?,
+        "ecdsa-sha2-nistp256" => {
+            verify_curve(&ECDSA_P256_SHA256_FIXED, ("nistp256", 32), &mut key, text, signed)?
+        }
+        "ecdsa-sha2-nistp384" => {
+            verify_curve(&ECDSA_P384_SHA384_FIXED, ("nistp384", 48), &mut key, text, signed)?
+        }
+        "ecdsa-sha2-nistp521" => {
+            verify_curve(&ECDSA_P521_SHA512_FIXED, ("nistp521", 66), &mut key, text, signed)?
+        }
         _ => return Err(BadKey::Kind),
     };
     if is_right { Ok(()) } else { Err(BadKey::Forged) }

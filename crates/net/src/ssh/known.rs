@@ -119,7 +119,11 @@ mod tests {
     fn a_hashed_name_is_found() {
         let key = hmac::Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"salt of some kind");
         let hash = hmac::sign(&key, b"a.test");
-        let line = format!("|1|{}|{} ssh-ed25519 {ONE}", BASE64.encode(b"salt of some kind"), BASE64.encode(hash.as_ref()));
+        let line = format!(
+            "|1|{}|{} ssh-ed25519 {ONE}",
+            BASE64.encode(b"salt of some kind"),
+            BASE64.encode(hash.as_ref())
+        );
         assert_eq!(known(&line, "a.test", 22), [ONE]);
         assert_eq!(known(&line, "b.test", 22), Vec::<String>::new());
     }

@@ -37,8 +37,8 @@ pub(crate) use far::{Far, Unreached, Wish, known_keys};
 pub(crate) use near::{Asked, hear};
 pub(crate) use pump::{Between, Counted, Ended};
 
-use keys::{BadKey, OwnKey};
 use airlock_protocol::control::Ssh;
+use keys::{BadKey, OwnKey};
 use std::{io, rc::Rc};
 
 /// A connection ends that should not.

@@ -120,7 +120,8 @@ pub(crate) fn read(sealed: Option<&mut Sealed>, bytes: &mut Vec<u8>) -> Result<O
     let Some(first) = bytes.first_chunk::<LENGTH>().copied() else { return Ok(None) };
     let length = usize::try_from(u32::from_be_bytes(first)).map_err(|_| Broken::Length)?;
     let tag = if sealed.is_some() { TAG } else { 0 };
-    let is_aligned = if sealed.is_some() { length % BLOCK == 0 } else { (length + LENGTH) % 8 == 0 };
+    let is_aligned =
+        if sealed.is_some() { length.is_multiple_of(BLOCK) } else { (length + LENGTH).is_multiple_of(8) };
     if !(6..=LONGEST).contains(&length) || !is_aligned {
         return Err(Broken::Length);
     }

@@ -219,13 +219,13 @@ impl<N: Both, F: Both> Between<N, F> {
             let Step::Message(message) = step else { continue };
             coop::consume_budget().await;
             match is_near {
-                true => self.from_near(&message)?,
-                false => self.from_far(&message)?,
+                true => self.near_said(&message)?,
+                false => self.far_said(&message)?,
             }
         }
     }
 
-    fn from_near(&mut self, message: &[u8]) -> Result<(), Broken> {
+    fn near_said(&mut self, message: &[u8]) -> Result<(), Broken> {
         match self.near.event(message)? {
             Event::Data(Stream::Plain, bytes) => self.up.push(Stream::Plain, bytes),
             Event::Data(Stream::Errors, _) => Err(Broken::Early),
@@ -240,7 +240,7 @@ impl<N: Both, F: Both> Between<N, F> {
         }
     }
 
-    fn from_far(&mut self, message: &[u8]) -> Result<(), Broken> {
+    fn far_said(&mut self, message: &[u8]) -> Result<(), Broken> {
         match self.far.event(message)? {
             Event::Data(stream, bytes) => return self.down.push(stream, bytes),
             Event::Window(more) => self.far.channel.widen(more)?,

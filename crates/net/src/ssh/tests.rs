@@ -61,7 +61,12 @@ fn outside(folder: &std::path::Path) -> Ssh {
     Ssh { agent: None, keys: vec![path], known_hosts: Vec::new() }
 }
 
-async fn reach(stream: DuplexStream, key: &HostKey, outside: &Ssh, command: &str) -> Result<Far<DuplexStream>, Unreached> {
+async fn reach(
+    stream: DuplexStream,
+    key: &HostKey,
+    outside: &Ssh,
+    command: &str,
+) -> Result<Far<DuplexStream>, Unreached> {
     let command = Command::parse(command).unwrap();
     let wish = Wish { host: "a.test", user: "git", command: &command, protocol: Some("version=2") };
     Far::reach(stream, vec![key.0.public()], outside, &wish).await
@@ -74,7 +79,9 @@ async fn serve(asked: Asked<DuplexStream>, bytes: &[u8], status: u32) -> usize {
     let Asked { mut talk, channel, .. } = asked;
     let (mut window, mut left, mut heard, mut is_over) = (channel.window, bytes, 0, false);
     loop {
-        while let Some(piece) = left.get(..left.len().min(10_000)).filter(|piece| !piece.is_empty() && window >= 10_000) {
+        while let Some(piece) =
+            left.get(..left.len().min(10_000)).filter(|piece| !piece.is_empty() && window >= 10_000)
+        {
             talk.send(Writer::new(DATA).number(channel.theirs).string(piece).done()).unwrap();
             (window, left) = (window - 10_000, &left[piece.len()..]);
         }
@@ -106,7 +113,9 @@ async fn speak(far: Far<DuplexStream>, bytes: &[u8]) -> (usize, Option<u32>) {
     let Far { mut talk, channel } = far;
     let (mut window, mut left, mut heard, mut status, mut is_said) = (channel.window, bytes, 0, None, false);
     loop {
-        while let Some(piece) = left.get(..left.len().min(10_000)).filter(|piece| !piece.is_empty() && window >= 10_000) {
+        while let Some(piece) =
+            left.get(..left.len().min(10_000)).filter(|piece| !piece.is_empty() && window >= 10_000)
+        {
             talk.send(Writer::new(DATA).number(channel.theirs).string(piece).done()).unwrap();
             (window, left) = (window - 10_000, &left[piece.len()..]);
         }
@@ -223,7 +232,9 @@ async fn more_than_a_window_is_a_flood() {
         Channel::open(),
         Writer::new(98).number(0).string(b"exec").bytes(&[1]).string(b"git-upload-pack 'a'").done(),
     ];
-    for message in said.into_iter().chain((0..90).map(|_| Writer::new(DATA).number(0).string(&[0; 32_000]).done())) {
+    for message in
+        said.into_iter().chain((0..90).map(|_| Writer::new(DATA).number(0).string(&[0; 32_000]).done()))
+    {
         talk.send(message).unwrap();
     }
     let client = async { while talk.step().await.is_ok() {} };
