@@ -12,6 +12,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a harness that cannot go on ends its test")]
 
 mod binary;
+pub mod images;
 pub mod internet;
 mod leftovers;
 pub mod posix;

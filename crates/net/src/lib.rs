@@ -10,6 +10,7 @@
 //! | `packages` | which versions of packages come in |
 //! | [`scripts`] | a person's script that looks at requests |
 //! | [`egress`] | the only dialler |
+//! | [`errand`] | HTTP of a person's own commands |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`ssh`] | git inside SSH |
 //! | [`relay`] | bytes between two ends |
@@ -19,6 +20,7 @@
 pub mod accept;
 pub mod dns;
 pub mod egress;
+pub mod errand;
 pub mod flows;
 mod greeting;
 mod http;

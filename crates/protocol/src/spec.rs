@@ -21,6 +21,12 @@ pub struct Spec {
     pub command: Vec<String>,
     /// What a person calls it.
     pub name: Name,
+    /// The image that is its root file system; none is the host's own system, or `rootfs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// A directory of the host that is its root file system, read-only: writes go to the sandbox's own disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<PathBuf>,
     /// Directory the program starts in.
     pub workdir: PathBuf,
     /// The project directory, shown at the same path inside.
@@ -31,6 +37,9 @@ pub struct Spec {
     /// Directories that outlive the sandbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeUse>,
+    /// Directories that are no part of the root's own changes and go with the sandbox; they begin with what the image has there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub anonymous: Vec<PathBuf>,
     /// Programmable mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provided: Vec<Provided>,
@@ -65,6 +74,12 @@ pub struct Spec {
     /// What happens when the program ends.
     #[serde(default)]
     pub restart: Restart,
+    /// What asks the program to end, where it is not SIGTERM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<i32>,
+    /// How the keeper finds out whether the program does its work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Healthcheck>,
     /// Whether the sandbox stays, stopped, after its program ended.
     #[serde(default)]
     pub keep: bool,
@@ -94,6 +109,36 @@ pub struct Spec {
     /// How the ledger is kept.
     #[serde(default)]
     pub ledger: Ledger,
+}
+
+/// An image of the store, as it was when the sandbox was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    /// Digest of its configuration, `sha256:…`.
+    pub id: String,
+    /// What the person called it.
+    pub name: String,
+    /// Digests of its layers' contents, the lowest first.
+    pub layers: Vec<String>,
+}
+
+/// A command that tells whether the program does its work, and how often it is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Healthcheck {
+    /// Program and arguments; 0 is healthy.
+    pub command: Vec<String>,
+    /// Milliseconds from one answer to the next question.
+    pub interval_ms: u64,
+    /// Milliseconds until a question counts as failed.
+    pub timeout_ms: u64,
+    /// Milliseconds after the start in which failures do not count.
+    pub start_period_ms: u64,
+    /// Milliseconds between questions in that time.
+    pub start_interval_ms: u64,
+    /// How many failures in a row make it unhealthy.
+    pub retries: u32,
 }
 
 /// A script, as it was when the sandbox was asked for.

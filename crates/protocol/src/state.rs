@@ -46,6 +46,9 @@ pub struct State {
     /// The same of groups.
     #[serde(default)]
     pub group_map: Vec<IdExtent>,
+    /// Whether the program does its work, where a check tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
     /// Something a person should know, such as why it is frozen.
     #[serde(default)]
     pub note: Option<String>,
@@ -68,6 +71,42 @@ pub struct Placeholder {
     /// What is in it; nothing means an empty directory.
     #[serde(default)]
     pub text: Option<String>,
+}
+
+/// What the last checks said of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// What follows from them.
+    pub status: HealthStatus,
+    /// How many failed in a row.
+    pub failures: u32,
+    /// The last one.
+    #[serde(default)]
+    pub last: Option<Checked>,
+}
+
+/// One check that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// When it ended (RFC 3339, UTC).
+    pub at: String,
+    /// Its exit code; none where it did not end in time or could not be started.
+    #[serde(default)]
+    pub code: Option<u8>,
+    /// The beginning of what it wrote. It comes from inside the sandbox.
+    pub output: String,
+}
+
+/// Whether a program does its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthStatus {
+    /// Nobody knows yet.
+    Starting,
+    /// It does.
+    Healthy,
+    /// It does not.
+    Unhealthy,
 }
 
 /// What a sandbox does now.
@@ -208,6 +247,17 @@ impl Status {
             Status::Paused => "paused",
             Status::Stopped => "stopped",
             Status::Crashed => "crashed",
+        }
+    }
+}
+
+impl HealthStatus {
+    /// The word a person reads.
+    pub fn word(self) -> &'static str {
+        match self {
+            HealthStatus::Starting => "starting",
+            HealthStatus::Healthy => "healthy",
+            HealthStatus::Unhealthy => "unhealthy",
         }
     }
 }

@@ -2,7 +2,9 @@
 
 mod copy;
 mod files;
+mod images;
 pub(crate) mod mount;
+mod registry;
 mod review;
 mod run;
 mod secret;
@@ -15,8 +17,10 @@ pub(crate) use files::{
     ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
     SnapshotVerb,
 };
+pub(crate) use images::{ImagesArgs, ImagesVerb};
+pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
-pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
+pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use volume::{
     CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,
@@ -137,6 +141,10 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
+    /// List, get and send images, which sandboxes can be made of
+    Images(ImagesArgs),
+    /// Get what a later start needs
+    Prefetch(PrefetchArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

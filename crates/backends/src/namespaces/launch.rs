@@ -1,12 +1,14 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
+use super::{About, During, Failed, child, host, outer, outer::Outer, porter};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{
-        Bind, Caller, Identity, chain,
-        ids::{IDS, VOLUMES_FIRST},
+        Base, Bind, Caller, Identity,
+        base::Owners,
+        chain,
+        ids::{IDS, IMAGES_FIRST, VOLUMES_FIRST},
         places::ShownAs,
         refusal,
     },
@@ -45,6 +47,8 @@ const KILLED: &str = "the process that builds the sandbox was killed";
 pub(super) const SERVED: u8 = b'f';
 /// What the child says when the workspace cannot be copied on write: this byte, then the text.
 pub(super) const NOT_COPIED: u8 = b'w';
+/// What the child says when an image cannot be a root: this byte, then the text.
+pub(super) const NOT_A_ROOT: u8 = b'i';
 /// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
@@ -94,6 +98,7 @@ impl Backend for Namespaces {
         let handed = listen(&talk, plan.provided.len()).map_err(|(about, why)| match about {
             About::Wall | About::Ids => unsealed(&plan.caller, &why),
             About::Workspace => not_copied(&why),
+            About::Image => not_a_root(&why),
         })?;
         let Handed { terminals, workspace, served } = handed;
         launched.served.replace(served);
@@ -104,7 +109,7 @@ impl Backend for Namespaces {
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
-        root::furnish(plan, disk).map_err(io::Error::other)
+        host::furnish(plan, disk).map_err(io::Error::other)
     }
 }
 
@@ -121,6 +126,12 @@ fn not_copied(why: &str) -> Refusal {
     let fix =
         "--workspace rw (writes go to the host), ro or none; or keep sandboxes elsewhere (AIRLOCK_HOME)";
     refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
+}
+
+/// Why an image could not be a root.
+fn not_a_root(why: &str) -> Refusal {
+    let fix = "take another image, or another path inside for what is mounted";
+    refusal(125, "this image cannot be the root of a sandbox", Some(why), Some(fix))
 }
 
 /// Why a path of the host could not be shown.
@@ -169,7 +180,7 @@ fn finish(
     Ok((seat, porter))
 }
 
-/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
+/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, one for each tree of an image, two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
 fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
@@ -179,6 +190,7 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     for layer in &plan.layers {
         trees.push(shifted_layer(plan, layer)?);
     }
+    trees.extend(image_trees(plan, shifted)?);
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted)?);
@@ -215,15 +227,32 @@ fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
 
 /// A volume's files have ids of a range that is nobody's; inside they are those of the sandbox.
 fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
-    let extent = |outside: Option<u32>| Extent {
-        inside: VOLUMES_FIRST,
-        outside: outside.unwrap_or(VOLUMES_FIRST),
-        count: IDS,
-    };
-    let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
-        .map_err(io::Error::other)
-        .during("map the ids of a volume to those inside")?;
+    let ids = range_ids(plan, VOLUMES_FIRST)?;
     mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+}
+
+/// Maps a range of the host that begins with `first` to the sandbox's.
+fn range_ids(plan: &Plan, first: u32) -> Result<OwnedFd, Failed> {
+    let extent =
+        |outside: Option<u32>| Extent { inside: first, outside: outside.unwrap_or(first), count: IDS };
+    idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
+        .map_err(io::Error::other)
+        .during("map the ids of a volume or an image to those inside")
+}
+
+/// The trees of an image, whose files have ids of a range that is nobody's; those of a directory have the host's.
+fn image_trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
+    let Base::Layers(lower) = &plan.base else { return Ok(Vec::new()) };
+    let of_images = match lower.iter().any(|lower| lower.owners == Owners::Images) {
+        true => Some(range_ids(plan, IMAGES_FIRST)?),
+        false => None,
+    };
+    let mut trees = Vec::new();
+    for lower in lower {
+        let of_images = of_images.as_ref().map(AsFd::as_fd).filter(|_| lower.owners == Owners::Images);
+        trees.push(mapped_tree(CWD, &lower.tree, of_images.unwrap_or(shifted))?);
+    }
+    Ok(trees)
 }
 
 /// A layer that was written with the ids of one sandbox, as another one sees it.
@@ -291,6 +320,7 @@ fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
     }
     match said.iter().position(|word| *word != SERVED).and_then(|at| said.get(at..)) {
         Some([NOT_COPIED, text @ ..]) => Err((About::Workspace, why(text))),
+        Some([NOT_A_ROOT, text @ ..]) => Err((About::Image, why(text))),
         Some([FAILED, text @ ..]) => Err((About::Wall, why(text))),
         _ => Err((About::Wall, KILLED.to_owned())),
     }

@@ -2,7 +2,7 @@
 
 use super::refusal;
 use crate::store::Sandbox;
-use airlock_images::host::Reader;
+use airlock_images::{host::Reader, layer::Ids};
 use airlock_linux::idmap::{self, Extent, IdMap, Writer};
 use airlock_protocol::{SandboxId, control::Refusal, guest::User};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
@@ -26,10 +26,12 @@ pub struct Caller {
 pub const IDS: u32 = 65_536;
 /// Host root's sandboxes take theirs from here: a region no distribution hands out.
 const SHIFTED_FIRST: u32 = 0x7000_0000;
-const SHIFTED_SLOTS: u32 = 4_095;
-/// Files of host root's volumes belong to the range behind those of the sandboxes: to nobody on the host, and to the same
-/// ids inside whichever sandbox looks at them.
-pub const VOLUMES_FIRST: u32 = SHIFTED_FIRST + SHIFTED_SLOTS * IDS;
+const SHIFTED_SLOTS: u32 = 4_094;
+/// Files of host root's images belong to the range behind those of the sandboxes: to nobody on the host, and to the same ids
+/// inside whichever sandbox is built upon them.
+pub const IMAGES_FIRST: u32 = SHIFTED_FIRST + SHIFTED_SLOTS * IDS;
+/// Files of host root's volumes belong to the range behind that of the images, likewise.
+pub const VOLUMES_FIRST: u32 = IMAGES_FIRST + IDS;
 
 impl Caller {
     /// Whoever runs this process.
@@ -53,6 +55,11 @@ impl Caller {
         self.uid == 0
     }
 
+    /// Whether sandboxes of this caller have one id: there are no ranges, or nothing that could map them.
+    pub fn has_single_id(&self) -> bool {
+        !self.is_root() && (self.user_ranges.is_empty() || self.group_ranges.is_empty())
+    }
+
     /// What of the host this caller could read.
     pub fn reader(&self) -> Reader {
         if self.is_root() {
@@ -71,7 +78,7 @@ pub fn map(caller: &Caller, base: u32, user: &User) -> Result<IdMap, Refusal> {
         let extent = Extent { inside: 0, outside: base, count: IDS };
         return Ok(IdMap { users: vec![extent], groups: vec![extent], writer: Writer::Direct });
     }
-    if caller.user_ranges.is_empty() || caller.group_ranges.is_empty() {
+    if caller.has_single_id() {
         let users = vec![Extent { inside: user.uid, outside: caller.uid, count: 1 }];
         let groups = vec![Extent { inside: user.gid, outside: caller.gid, count: 1 }];
         if user.groups.is_empty() {
@@ -91,10 +98,40 @@ pub fn map(caller: &Caller, base: u32, user: &User) -> Result<IdMap, Refusal> {
     })
 }
 
+/// The ids that the files of images have on this host for sandboxes with this user inside, and a word that tells them from others.
+/// An ordinary user cannot map ids of a mount, so there is one tree for each user inside; with a single id there is one.
+pub fn of_images(caller: &Caller, user: &User) -> Ids {
+    if caller.is_root() {
+        let extent = Extent { inside: 0, outside: IMAGES_FIRST, count: IDS };
+        let map = IdMap { users: vec![extent], groups: vec![extent], writer: Writer::Direct };
+        return Ids { key: "root".to_owned(), map };
+    }
+    if caller.has_single_id() {
+        let users = vec![Extent { inside: 0, outside: caller.uid, count: 1 }];
+        let groups = vec![Extent { inside: 0, outside: caller.gid, count: 1 }];
+        return Ids { key: "single".to_owned(), map: IdMap { users, groups, writer: Writer::SingleId } };
+    }
+    let users = around(user.uid, caller.uid, &caller.user_ranges);
+    let groups = around(user.gid, caller.gid, &caller.group_ranges);
+    Ids { key: key(&users, &groups), map: IdMap { users, groups, writer: Writer::Programs } }
+}
+
+/// Tells maps apart (FNV-1a). Chance is all it stands against: a state directory is its owner's.
+fn key(users: &[Extent], groups: &[Extent]) -> String {
+    let words = |extents: &[Extent]| -> Vec<u8> {
+        extents.iter().flat_map(|e| [e.inside, e.outside, e.count]).flat_map(u32::to_be_bytes).collect()
+    };
+    let bytes = words(users).into_iter().chain([0]).chain(words(groups));
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("map-{hash:016x}")
+}
+
 /// The first id of this sandbox, if it is host root's: a disk that is there belongs to the ids it was made for.
 pub fn base_of(sandbox: &Sandbox) -> u32 {
     let owner = fs::symlink_metadata(sandbox.disk()).map(|disk| disk.uid());
-    owner.ok().filter(|uid| is_shifted(*uid)).unwrap_or_else(|| shifted_base(sandbox.id()))
+    let is_known = |uid: &u32| is_shifted(*uid) || *uid == IMAGES_FIRST;
+    owner.ok().filter(is_known).unwrap_or_else(|| shifted_base(sandbox.id()))
 }
 
 /// Whether an id is the first of a range for a sandbox of host root.
@@ -180,6 +217,19 @@ mod tests {
                 Extent { inside: 1001, outside: 101_000, count: 64_535 },
             ]
         );
+    }
+
+    #[test]
+    fn images_have_a_tree_for_each_user_inside_only_where_ids_cannot_be_mapped() {
+        let user = |uid| User { uid, gid: uid, groups: Vec::new() };
+        let root = Caller { uid: 0, gid: 0, groups: vec![], user_ranges: vec![], group_ranges: vec![] };
+        let single = Caller { uid: 1000, gid: 1000, ..root.clone() };
+        let ranges = vec![(100_000, 65_536)];
+        let ranged = Caller { user_ranges: ranges.clone(), group_ranges: ranges, ..single.clone() };
+        assert_eq!(of_images(&root, &user(0)), of_images(&root, &user(7)));
+        assert_eq!(of_images(&single, &user(0)), of_images(&single, &user(7)));
+        assert_ne!(of_images(&ranged, &user(0)).key, of_images(&ranged, &user(7)).key);
+        assert!(!is_shifted(IMAGES_FIRST) && !is_shifted(VOLUMES_FIRST));
     }
 
     proptest! {

@@ -16,14 +16,12 @@
 //! - [`kept`]: snapshots, by name and id
 //! - [`archive`]: snapshots as one portable file
 //! - [`workspace`]: changes of a workspace that lie in layers
-//! - [`within`]: work on a sandbox's files, in a process that has its ids and nothing else
 
 pub mod archive;
 pub mod fork;
 pub mod kept;
 pub mod layers;
 pub mod take;
-pub mod within;
 pub mod workspace;
 
 pub use layers::{Chain, Guard, Layer, LayerId};

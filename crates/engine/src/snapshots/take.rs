@@ -2,13 +2,13 @@
 
 use super::{
     layers::{self, Chain, Guard, Making},
-    refused, within,
+    refused,
 };
 use crate::{
     plan::{chain, refusal},
     store::{self, Lock, Sandbox},
 };
-use airlock_files::layers::copy::copy;
+use airlock_files::{layers::copy::copy, within};
 use airlock_linux::disk;
 use airlock_protocol::{
     control::Refusal,

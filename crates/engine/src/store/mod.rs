@@ -29,10 +29,11 @@ mod sandbox;
 pub mod volumes;
 mod words;
 
+pub use airlock_files::remove::{Blocked, disk_usage, remove_tree};
+pub(crate) use airlock_files::remove::{as_ids, remove_with};
 pub(crate) use create::random_id;
 pub use list::{Entry, Swept};
-pub use remove::{Blocked, Gone, disk_usage, remove_tree};
-pub(crate) use remove::{as_ids, remove_with};
+pub use remove::Gone;
 pub use sandbox::{ControlPath, Lock, Sandbox, UPPER, WORKSPACE, is_empty};
 pub(crate) use sandbox::{read, write};
 pub use words::generate_name;

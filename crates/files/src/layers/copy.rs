@@ -128,7 +128,7 @@ impl Copying<'_> {
 }
 
 fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
-    attributes(from)?.iter().try_for_each(|(name, value)| set_attribute(to, name, value))
+    attributes(from)?.iter().try_for_each(|(name, value)| set_attribute(to, name, value).map(drop))
 }
 
 #[cfg(test)]

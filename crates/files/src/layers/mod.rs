@@ -5,12 +5,18 @@
 //!
 //! - [`walk`]: one tree, entry by entry
 //! - [`copy`]: the same tree again, with whiteouts, hard links, holes and attributes
+//! - [`mod@archive`]: tar archives, read entry by entry
+//! - [`compression`]: how layers are compressed
 //! - [`pack`]: an OCI layer of it
+//! - [`merge`]: several trees, one upon the other
 //! - [`unpack`]: a tree of OCI layers
 //! - [`layout`]: an OCI layout in one file
 
+pub mod archive;
+pub mod compression;
 pub mod copy;
 pub mod layout;
+pub mod merge;
 pub mod pack;
 mod tree;
 pub mod unpack;

@@ -13,6 +13,9 @@ pub(super) const WHITEOUT: u64 = 0;
 /// What marks a directory that hides all below it.
 pub(super) const OPAQUE: &CStr = c"user.overlay.opaque";
 
+/// What a program may do more than who runs it.
+pub(super) const CAPABILITY: &CStr = c"security.capability";
+
 /// How the attributes that belong to overlays begin.
 pub(super) const OVERLAY: &[u8] = b"user.overlay.";
 
@@ -85,10 +88,11 @@ pub(super) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<(CString, Vec<u
     Ok(found)
 }
 
-/// Sets one, where this process may.
-pub(super) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+/// Sets one, where this process may. `false` if it may not.
+pub(super) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<bool> {
     match rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) => Ok(false),
         Err(err) => Err(err.into()),
     }
 }

@@ -197,6 +197,24 @@ impl Egress {
         timeout(self.deadline, reached).await.map_err(|_| late())?
     }
 
+    /// Connects to a host that a person of this machine asked for by a command of their own, such as a registry of images:
+    /// wherever it is, and through the proxy where there is one for it. No sandbox has a say in it.
+    pub(crate) async fn reach_errand(&self, host: &str, port: u16) -> Result<TcpStream, DialError> {
+        let Ok(target) = host.parse::<Target>() else { return self.reach_own(host, port).await };
+        let is_here = match &target {
+            Target::Name(name) => name.as_str() == "localhost",
+            Target::Address(address) => address.is_loopback(),
+        };
+        let is_direct = is_here || self.direct.iter().any(|direct| direct.matches(&target));
+        let Some(proxy) = self.proxy.as_ref().filter(|_| !is_direct) else {
+            return self.reach_own(host, port).await;
+        };
+        let wish = Wish { target: &target, port, opened: &[] };
+        let late = || DialError::TimedOut { host: host.to_owned(), port };
+        let dialled = timeout(self.deadline, self.through(proxy, &wish)).await.map_err(|_| late())?;
+        Ok(dialled?.stream)
+    }
+
     async fn reach(&self, wish: &Wish<'_>) -> Result<Dialled, DialError> {
         let late = || DialError::TimedOut { host: wish.target.to_string(), port: wish.port };
         timeout(self.deadline, self.reach_in_time(wish)).await.map_err(|_| late())?

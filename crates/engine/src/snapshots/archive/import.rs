@@ -7,13 +7,15 @@ use crate::{
         fork::{self, Naming, Origin},
         layers::{Chain, Guard, Making},
         take::{open_at, open_dir},
-        within,
     },
     store::{self, Sandbox, Store},
 };
-use airlock_files::layers::{
-    layout::Layout,
-    unpack::{Bounds, Unpacking},
+use airlock_files::{
+    layers::{
+        layout::Layout,
+        unpack::{Bounds, Unpacking, Way},
+    },
+    within,
 };
 use airlock_linux::idmap::IdMap;
 use airlock_protocol::{
@@ -134,10 +136,13 @@ fn spec_of(portable: &Portable, wish: &Wish) -> Result<Spec, Refusal> {
     Ok(Spec {
         command: portable.command.clone(),
         name: portable.name.clone(),
+        image: None,
+        rootfs: None,
         workdir,
         workspace,
         mounts: Vec::new(),
         volumes: Vec::new(),
+        anonymous: Vec::new(),
         provided: Vec::new(),
         paths: Default::default(),
         tmpfs: Vec::new(),
@@ -150,6 +155,8 @@ fn spec_of(portable: &Portable, wish: &Wish) -> Result<Spec, Refusal> {
         read_only: portable.read_only,
         nested: false,
         restart: Default::default(),
+        stop_signal: None,
+        health: None,
         keep: true,
         stdio: Stdio { stdin: Stream::Null, ..Stdio::all(Stream::Captured) },
         policy: Default::default(),
@@ -203,7 +210,7 @@ impl Archive<'_> {
                 let unpack = || -> io::Result<()> {
                     let tree = part_in(&disk, part)?;
                     let trash = part_in(&links, &format!("{number}"))?;
-                    let mut unpacking = Unpacking::new(tree.as_fd(), trash.as_fd());
+                    let mut unpacking = Unpacking::new(tree.as_fd(), trash.as_fd(), Way::Stacked);
                     unpacking
                         .layer(&mut blob, at.as_bytes(), &mut bounds, progress)
                         .map_err(io::Error::other)?;

@@ -24,7 +24,7 @@ mod size;
 
 pub use size::Size;
 
-use super::{Store, now, remove, remove_tree};
+use super::{Store, now, remove_tree, remove_with};
 use crate::plan::{Caller, Identity, ids};
 use airlock_protocol::{
     Name,
@@ -366,7 +366,7 @@ impl Error {
 fn delete(path: &Path) -> Result<(), super::Blocked> {
     match remove_tree(path) {
         Err(super::Blocked::Foreign { name }) => match all_ids(&Caller::current()) {
-            Some(ids) => remove::remove_with(&path.join("data"), &ids).and_then(|()| remove_tree(path)),
+            Some(ids) => remove_with(&path.join("data"), &ids).and_then(|()| remove_tree(path)),
             None => Err(super::Blocked::Foreign { name }),
         },
         other => other,

@@ -2,7 +2,7 @@
 //! neither depth nor number of entries costs more than a bounded time.
 
 use super::all_ids;
-use crate::{plan::Caller, store::remove::as_ids};
+use crate::{plan::Caller, store::as_ids};
 use airlock_linux::{idmap::IdMap, spawn};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use serde::{Deserialize, Serialize};

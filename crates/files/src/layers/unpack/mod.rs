@@ -1,25 +1,35 @@
-//! A tree of OCI layers, one upon the other. Every byte is hostile: nothing is followed, nothing leaves the tree, no device and
-//! no set-id bit comes in, and whatever is there is bounded.
+//! A tree of OCI layers. Every byte is hostile: nothing leaves the tree, no device comes in, and whatever is there is
+//! bounded.
+//!
+//! Layers that another sandbox wrote come one upon the other into one tree ([`Way::Stacked`]); no set-id bit comes with
+//! them, and no link is followed. A layer of an image comes alone ([`Way::Alone`]): its tree is what an overlay has below.
+//! Links that it makes itself are followed as docker does, with the tree as their root.
+
+mod contents;
+mod place;
 
 use super::{
-    Error, failed, pack,
+    Error,
+    archive::{Entry, Kind, Reader, Time, refused},
+    compression::Compression,
+    failed, pack,
     tree::{self, make_whiteout, set_attribute},
     walk::open_below,
 };
+use place::Here;
 use rustix::{
-    fs::{AtFlags, FileType, Gid, Mode, RenameFlags, Timespec, Timestamps, Uid},
+    fs::{AtFlags, FileType, Gid, Mode, Timespec, Timestamps, Uid},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 use std::{
     ffi::{CString, OsStr},
-    io::{self, Read, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead, BufReader, Read},
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
 };
-use tar::{Archive, EntryType};
 
 /// What may still be unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,36 +38,81 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
+/// How layers become a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// One upon the other, from a sandbox: nothing in them gives anybody more power.
+    Stacked,
+    /// One by itself, of an image: whose its files are is as the layer says.
+    Alone(Owners),
+}
+
+/// Whose the files of an image are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// As the layer says, where there is such an id.
+    AsTold,
+    /// All belong to the one id there is.
+    One,
+}
+
+/// What came of a layer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Entries in it.
+    pub entries: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Device nodes, which were left out.
+    pub devices: u64,
+    /// Entries that belong to an id which is not there: root's, without set-id bits.
+    pub foreign: u64,
+    /// Extended attributes that were left out.
+    pub attributes: u64,
+}
+
 /// What an entry costs besides its bytes.
 const ENTRY: u64 = 1 << 10;
-/// Most bytes of the words about one entry.
-const MOST_WORDS: u64 = 1 << 20;
-/// Longest path.
-const LONGEST: usize = 64 << 10;
-/// Most memory that zstd may take for its window, as a power of two.
-const WINDOW: u32 = 27;
-/// Bytes that are read and written at a time; as many zeros become a hole.
+/// Most bytes that are kept in memory for the times of directories.
+const MOST_HELD: usize = 128 << 20;
+/// How much of a stream is read at once.
 const PIECE: usize = 64 << 10;
 
 /// A tree that layers are unpacked into.
 pub struct Unpacking<'a> {
     top: BorrowedFd<'a>,
-    /// Where that goes which an upper layer takes away.
+    /// Where that goes which is no longer there.
     trash: BorrowedFd<'a>,
+    way: Way,
     moved: u64,
     /// The directory that was used last.
-    last: Option<(Vec<CString>, OwnedFd)>,
+    last: Option<Here>,
     /// Where the layer's part stands inside.
     prefix: Vec<CString>,
+    /// When directories were changed: told at the end, for making entries changes it.
+    times: Vec<(Vec<CString>, Time)>,
+    held: usize,
+    told: Told,
 }
 
 impl<'a> Unpacking<'a> {
     /// Into `top`; `trash` is an empty directory of the same file system.
-    pub fn new(top: BorrowedFd<'a>, trash: BorrowedFd<'a>) -> Unpacking<'a> {
-        Unpacking { top, trash, moved: 0, last: None, prefix: Vec::new() }
+    pub fn new(top: BorrowedFd<'a>, trash: BorrowedFd<'a>, way: Way) -> Unpacking<'a> {
+        Unpacking {
+            top,
+            trash,
+            way,
+            moved: 0,
+            last: None,
+            prefix: Vec::new(),
+            times: Vec::new(),
+            held: 0,
+            told: Told::default(),
+        }
     }
 
-    /// Unpacks one more layer, of which only what is below `prefix` is taken: an entry elsewhere is refused.
+    /// Unpacks one more layer, compressed by zstd, of which only what is below `prefix` is taken: an entry elsewhere is
+    /// refused.
     pub fn layer(
         &mut self,
         compressed: impl Read,
@@ -66,311 +121,239 @@ impl<'a> Unpacking<'a> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Error> {
         let broken = |err: io::Error| failed("read", b"the archive")(err);
-        let mut decoder = zstd::stream::read::Decoder::new(compressed).map_err(broken)?;
-        decoder.window_log_max(WINDOW).map_err(broken)?;
-        let mut archive = Archive::new(Limited { from: decoder, bounds: bounds.bytes });
+        let decoder =
+            Compression::Zstd.decode(BufReader::with_capacity(PIECE, compressed)).map_err(broken)?;
+        let plain = Limited { from: decoder, bounds: bounds.bytes };
         self.prefix = components(prefix).map_err(broken)?;
-        let mut words = Words::default();
-        for entry in archive.entries().map_err(broken)?.raw(true) {
-            let mut entry = entry.map_err(broken)?;
-            spend(bounds, ENTRY).map_err(broken)?;
-            if words.take(&mut entry).map_err(broken)? {
-                continue;
-            }
-            let said = std::mem::take(&mut words);
-            let path = said.path.clone().unwrap_or_else(|| entry.path_bytes().into_owned());
-            spend(bounds, entry.size()).map_err(broken)?;
-            progress(entry.size());
-            self.entry(&mut entry, &path, &said).map_err(failed("unpack", &path))?;
-        }
-        self.last = None;
-        Ok(())
+        self.archive(BufReader::with_capacity(PIECE, plain), bounds, progress).map(drop)
     }
 
-    fn entry<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>, path: &[u8], said: &Words) -> io::Result<()> {
-        let path = components(path)?;
+    /// Unpacks an archive and reads it to its very end. `progress` hears of bytes of files.
+    pub fn archive(
+        &mut self,
+        from: impl BufRead,
+        bounds: &mut Bounds,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Told, Error> {
+        let broken = |err: io::Error| failed("read", b"the archive")(err);
+        let mut reader = Reader::new(from);
+        while let Some(entry) = reader.next_entry().map_err(broken)? {
+            spend(bounds, ENTRY.saturating_add(entry.size)).map_err(failed("unpack", &entry.path))?;
+            self.told.entries += 1;
+            self.told.bytes += entry.size;
+            self.told.attributes += entry.other_attributes;
+            self.entry(&mut reader, &entry).map_err(failed("unpack", &entry.path))?;
+            progress(entry.size);
+        }
+        reader.drain().map_err(broken)?;
+        self.last = None;
+        self.settle_times();
+        Ok(std::mem::take(&mut self.told))
+    }
+
+    fn entry<R: BufRead>(&mut self, reader: &mut Reader<R>, entry: &Entry) -> io::Result<()> {
+        let path = self.path_of(&entry.path)?;
         let Some(path) = path.strip_prefix(self.prefix.as_slice()) else {
             // The directories that lead to it are made anyway.
-            let leads = self.prefix.starts_with(&path) && entry.header().entry_type() == EntryType::Directory;
+            let leads = self.prefix.starts_with(&path) && entry.kind == Kind::Directory;
             return if leads { Ok(()) } else { Err(refused("it is outside of its part")) };
         };
-        let Some((name, parents)) = path.split_last() else { return self.attributes_of_top(entry) };
-        let parent = self.open(parents)?;
+        let Some((name, parents)) = path.split_last() else { return self.top_itself(entry) };
+        if self.way != Way::Stacked && is_of_aufs(path) {
+            return Ok(());
+        }
+        let parent = self.open(parents, entry.time)?;
         if name.as_bytes() == pack::OPAQUE {
             return self.make_opaque(&parent);
         }
-        if let Some(gone) = name.as_bytes().strip_prefix(pack::WHITEOUT) {
-            if gone.is_empty() || gone == b"." || gone == b".." || gone.starts_with(b".wh.") {
+        match name.as_bytes().strip_prefix(pack::WHITEOUT) {
+            Some(gone) => self.make_gone(&parent, gone),
+            None => self.make(reader, entry, &parent, path),
+        }
+    }
+
+    fn make<R: BufRead>(
+        &mut self,
+        reader: &mut Reader<R>,
+        entry: &Entry,
+        parent: &OwnedFd,
+        path: &[CString],
+    ) -> io::Result<()> {
+        let Some(name) = path.last() else { return Ok(()) };
+        match entry.kind {
+            Kind::Directory => {
+                let made = self.directory(parent, name)?;
+                self.give(made.as_fd(), entry)?;
+                return self.hold_time(path.to_vec(), entry.time);
+            }
+            Kind::File => {
+                let file: std::fs::File =
+                    self.fresh(parent, name, || tree::make_file(parent.as_fd(), name))?;
+                contents::write(reader, entry, &file)?;
+                self.give(file.as_fd(), entry)?;
+                return Ok(rustix::fs::futimens(&file, &times(entry.time))?);
+            }
+            Kind::Link => return self.link(&entry.link, parent, name),
+            Kind::Symlink => {
+                let target = &entry.link;
+                if target.is_empty() || target.len() >= LONGEST_LINK {
+                    return Err(refused("it leads nowhere"));
+                }
+                let target = OsStr::from_bytes(target);
+                self.fresh(parent, name, || Ok(rustix::fs::symlinkat(target, parent, name)?))?;
+            }
+            Kind::Fifo => {
+                let mode = Mode::from_raw_mode(entry.mode & 0o777);
+                let make = || Ok(rustix::fs::mknodat(parent, name, FileType::Fifo, mode, 0)?);
+                self.fresh(parent, name, make)?;
+                rustix::fs::chmodat(parent, name, mode, AtFlags::empty())?;
+            }
+            Kind::Device if self.way == Way::Stacked => return Err(refused("it is a device")),
+            Kind::Device => {
+                // What was there before has gone all the same.
+                self.take_away(parent, name)?;
+                self.told.devices += 1;
                 return Ok(());
             }
-            let gone = CString::new(gone)?;
-            self.take_away(&parent, &gone)?;
-            return make_whiteout(parent.as_fd(), &gone);
         }
-        self.make(entry, &parent, name, said)
+        self.own(entry, |user, group| {
+            rustix::fs::chownat(parent, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+        })?;
+        Ok(rustix::fs::utimensat(parent, name, &times(entry.time), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn make<R: Read>(
-        &mut self,
-        entry: &mut tar::Entry<'_, R>,
-        parent: &OwnedFd,
-        name: &CString,
-        said: &Words,
-    ) -> io::Result<()> {
-        let kind = entry.header().entry_type();
-        let owner = owner(entry.header())?;
-        let mode = entry.header().mode()? & 0o1777;
-        if kind == EntryType::Directory {
-            let made = self.directory(parent, name)?;
-            give(made.as_fd(), owner, mode)?;
-            return said
-                .attributes
-                .iter()
-                .try_for_each(|(name, value)| set_attribute(made.as_fd(), name, value));
-        }
-        self.take_away(parent, name)?;
-        let link = || said.link.clone().or_else(|| entry.link_name_bytes().map(|name| name.into_owned()));
-        match kind {
-            EntryType::Regular | EntryType::Continuous => {
-                let file = tree::make_file(parent.as_fd(), name)?;
-                write_sparse(entry, &file)?;
-                give(file.as_fd(), owner, mode)?;
-                said.attributes
-                    .iter()
-                    .try_for_each(|(name, value)| set_attribute(file.as_fd(), name, value))?;
-                return Ok(rustix::fs::futimens(&file, &times(entry.header().mtime()?))?);
-            }
-            EntryType::Link => return self.link(&link().unwrap_or_default(), parent, name),
-            EntryType::Symlink => {
-                let target =
-                    link().filter(|target| target.len() < 4096).ok_or_else(|| refused("it leads nowhere"))?;
-                rustix::fs::symlinkat(OsStr::from_bytes(&target), parent, name)?;
-            }
-            EntryType::Fifo => {
-                let mode = Mode::from_raw_mode(mode & 0o777);
-                rustix::fs::mknodat(parent, name, FileType::Fifo, mode, 0)?;
-            }
-            _ => return Err(refused("it is neither a file nor a directory nor a link")),
-        }
-        let (user, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
-        match rustix::fs::chownat(parent, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(()) | Err(Errno::INVAL | Errno::PERM) => Ok(()),
-            Err(err) => Err(err.into()),
-        }
-    }
-
-    /// A further name of a file that was unpacked before.
+    /// A further name of something that was unpacked before.
     fn link(&mut self, target: &[u8], parent: &OwnedFd, name: &CString) -> io::Result<()> {
-        let target = components(target)?;
+        let target = self.path_of(target)?;
         let target = target
             .strip_prefix(self.prefix.as_slice())
             .ok_or_else(|| refused("its first name is outside of its part"))?;
         let (first, parents) = target.split_last().ok_or_else(|| refused("it has no first name"))?;
-        let from = self.open_there(parents)?;
-        let found = rustix::fs::statat(&from, first, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(refused("its first name is no file"));
+        let missing = || refused("its first name is not in this layer");
+        let from = self.open_there(parents).map_err(|_| missing())?;
+        let found = rustix::fs::statat(&from, first, AtFlags::SYMLINK_NOFOLLOW).map_err(|_| missing())?;
+        match (FileType::from_raw_mode(found.st_mode), self.way) {
+            (FileType::RegularFile, _) | (FileType::Symlink | FileType::Fifo, Way::Alone(_)) => {}
+            _ => return Err(refused("its first name is no file")),
         }
-        Ok(rustix::fs::linkat(&from, first, parent, name, AtFlags::empty())?)
+        let link = || match rustix::fs::linkat(&from, first, parent, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Err(refused("it is its own first name")),
+            other => Ok(other?),
+        };
+        self.fresh(parent, name, link)
     }
 
-    /// A directory, as it is or made. Whatever else has the name goes.
-    fn directory(&mut self, parent: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
-        match open_below(parent.as_fd(), name) {
-            Ok(there) => return Ok(there),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            Err(_) => self.take_away(parent, name)?,
-        }
-        tree::make_directory(parent.as_fd(), name)
-    }
-
-    /// Everything below a directory goes, here and in whatever lies below the layer.
+    /// Everything below a directory goes in whatever lies below the layer.
     fn make_opaque(&mut self, directory: &OwnedFd) -> io::Result<()> {
-        let listing = open_below(directory.as_fd(), c".")?;
-        let names: Vec<CString> = rustix::fs::Dir::read_from(&listing)?
-            .filter_map(|entry| Some(entry.ok()?.file_name().to_owned()))
-            .filter(|name| name.as_c_str() != c"." && name.as_c_str() != c"..")
-            .collect();
-        names.iter().try_for_each(|name| self.take_away(directory, name))?;
-        set_attribute(directory.as_fd(), tree::OPAQUE, b"y")
+        if self.way == Way::Stacked {
+            let listing = open_below(directory.as_fd(), c".")?;
+            let names: Vec<CString> = rustix::fs::Dir::read_from(&listing)?
+                .filter_map(|entry| Some(entry.ok()?.file_name().to_owned()))
+                .filter(|name| name.as_c_str() != c"." && name.as_c_str() != c"..")
+                .collect();
+            names.iter().try_for_each(|name| self.take_away(directory, name))?;
+        }
+        set_attribute(directory.as_fd(), tree::OPAQUE, b"y").map(drop)
     }
 
-    /// Moves what has this name out of the way, if anything does.
-    fn take_away(&mut self, parent: &OwnedFd, name: &CString) -> io::Result<()> {
-        self.moved += 1;
-        // What was opened may be what goes.
-        self.last = None;
-        let fresh = CString::new(format!("{:x}", self.moved))?;
-        match rustix::fs::renameat_with(parent, name, self.trash, &fresh, RenameFlags::NOREPLACE) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(err) => Err(err.into()),
+    /// Something goes in whatever lies below the layer. In the layer itself it stays.
+    fn make_gone(&mut self, parent: &OwnedFd, gone: &[u8]) -> io::Result<()> {
+        if gone.is_empty() || gone == b"." || gone == b".." || gone.starts_with(pack::WHITEOUT) {
+            return Ok(());
+        }
+        let gone = CString::new(gone)?;
+        if self.way == Way::Stacked {
+            self.take_away(parent, &gone)?;
+        }
+        match make_whiteout(parent.as_fd(), &gone) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => match open_below(parent.as_fd(), &gone)
+            {
+                Ok(directory) => self.make_opaque(&directory),
+                Err(_) => Ok(()),
+            },
+            other => other,
         }
     }
 
-    /// The directory of this path; what is missing is made.
-    fn open(&mut self, path: &[CString]) -> io::Result<OwnedFd> {
-        if let Some((last, directory)) = &self.last
-            && last == path
-        {
-            return directory.try_clone();
-        }
-        let mut here = open_below(self.top, c".")?;
-        for name in path {
-            here = self.directory(&here, name)?;
-        }
-        self.last = Some((path.to_vec(), here.try_clone()?));
-        Ok(here)
-    }
-
-    fn open_there(&self, path: &[CString]) -> io::Result<OwnedFd> {
-        path.iter().try_fold(open_below(self.top, c".")?, |here, name| open_below(here.as_fd(), name))
-    }
-
-    fn attributes_of_top<R: Read>(&self, entry: &tar::Entry<'_, R>) -> io::Result<()> {
-        if entry.header().entry_type() != EntryType::Directory {
+    fn top_itself(&mut self, entry: &Entry) -> io::Result<()> {
+        if entry.kind != Kind::Directory {
             return Err(refused("it has no name"));
         }
-        give(self.top, owner(entry.header())?, entry.header().mode()? & 0o1777)
-    }
-}
-
-/// What stands before an entry about it.
-#[derive(Default)]
-struct Words {
-    path: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    attributes: Vec<(CString, Vec<u8>)>,
-}
-
-impl Words {
-    /// `true` if the entry is such words, which are taken.
-    fn take<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
-        let kind = entry.header().entry_type();
-        if !matches!(
-            kind,
-            EntryType::XHeader | EntryType::XGlobalHeader | EntryType::GNULongName | EntryType::GNULongLink
-        ) {
-            return Ok(false);
-        }
-        if entry.size() > MOST_WORDS {
-            return Err(refused("the words about an entry are too long"));
-        }
-        let mut bytes = Vec::new();
-        entry.take(MOST_WORDS).read_to_end(&mut bytes)?;
-        let name = |bytes: &[u8]| bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
-        match kind {
-            EntryType::GNULongName => self.path = Some(name(&bytes)),
-            EntryType::GNULongLink => self.link = Some(name(&bytes)),
-            EntryType::XHeader => self.read(&bytes)?,
-            _ => {}
-        }
-        Ok(true)
+        self.give(self.top, entry)?;
+        self.hold_time(Vec::new(), entry.time)
     }
 
-    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for (key, value) in records(bytes)? {
-            let Ok(key) = std::str::from_utf8(key) else { continue };
-            let value = value.to_vec();
-            match key {
-                "path" => self.path = Some(value),
-                "linkpath" => self.link = Some(value),
-                "size" | "GNU.sparse.map" | "GNU.sparse.major" => {
-                    return Err(refused("its size is told in a way that is not understood"));
-                }
-                _ => self.attribute(key, value),
+    /// Owner, mode and attributes, in this order: a change of owner takes set-id bits and capabilities away.
+    fn give(&mut self, file: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
+        let is_own = self.own(entry, |user, group| rustix::fs::fchown(file, Some(user), Some(group)))?;
+        let mode = match self.way {
+            Way::Alone(_) if is_own => entry.mode & 0o7777,
+            _ => entry.mode & 0o1777,
+        };
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+        for (name, value) in &entry.attributes {
+            let is_power = name.as_c_str() == tree::CAPABILITY;
+            let is_wanted = !is_power || (is_own && self.way != Way::Stacked && entry.kind == Kind::File);
+            if !is_wanted || !set_attribute(file, name, value)? {
+                self.told.attributes += 1;
             }
         }
         Ok(())
     }
 
-    /// Only those that a person gives to files, and none that means something to an overlay.
-    fn attribute(&mut self, key: &str, value: Vec<u8>) {
-        let name = key.strip_prefix(pack::ATTRIBUTE).filter(|name| {
-            name.starts_with("user.") && !name.as_bytes().starts_with(tree::OVERLAY) && name.len() < 256
-        });
-        if let Some(Ok(name)) = name.map(CString::new)
-            && self.attributes.len() < 64
-        {
-            self.attributes.push((name, value));
+    /// Gives something its owner. `false` where there is no such id: it is root's then.
+    fn own(&mut self, entry: &Entry, give: impl FnOnce(Uid, Gid) -> Result<(), Errno>) -> io::Result<bool> {
+        if self.way == Way::Alone(Owners::One) {
+            return Ok(true);
+        }
+        let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+        let given = match (id(entry.user), id(entry.group)) {
+            (Some(user), Some(group)) => give(Uid::from_raw(user), Gid::from_raw(group)),
+            _ => Err(Errno::INVAL),
+        };
+        match given {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL | Errno::PERM) => {
+                self.told.foreign += 1;
+                Ok(false)
+            }
+            Err(err) => Err(err.into()),
         }
     }
-}
 
-/// The words `LENGTH KEY=VALUE` and a newline, each; a value may hold any byte.
-fn records(mut bytes: &[u8]) -> io::Result<Vec<(&[u8], &[u8])>> {
-    let malformed = || refused("the words about an entry make no sense");
-    let mut records = Vec::new();
-    while !bytes.is_empty() {
-        let space = bytes.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
-        let digits = bytes.get(..space).and_then(|digits| std::str::from_utf8(digits).ok());
-        let length: usize = digits.and_then(|digits| digits.parse().ok()).ok_or_else(malformed)?;
-        let (record, rest) = bytes.split_at_checked(length).ok_or_else(malformed)?;
-        let record =
-            record.get(space + 1..).and_then(|record| record.strip_suffix(b"\n")).ok_or_else(malformed)?;
-        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
-        let (key, value) = record.split_at(equals);
-        records.push((key, value.get(1..).unwrap_or_default()));
-        bytes = rest;
-    }
-    Ok(records)
-}
-
-/// The names of a path. One that could lead out of the tree is refused.
-pub fn components(path: &[u8]) -> io::Result<Vec<CString>> {
-    if path.len() > LONGEST {
-        return Err(refused("its path is too long"));
-    }
-    let mut names = Vec::new();
-    for name in path.split(|byte| *byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." => return Err(refused("its path leads upwards")),
-            name if name.len() > 255 => return Err(refused("its name is too long")),
-            name => names.push(CString::new(name)?),
+    fn hold_time(&mut self, path: Vec<CString>, time: Time) -> io::Result<()> {
+        self.held += path.iter().map(|name| name.as_bytes().len() + 32).sum::<usize>() + 64;
+        if self.held > MOST_HELD {
+            return Err(refused("there are too many directories"));
         }
+        self.times.push((path, time));
+        Ok(())
     }
-    Ok(names)
-}
 
-/// Zeros become holes.
-fn write_sparse(from: &mut impl Read, mut to: &std::fs::File) -> io::Result<()> {
-    let mut piece = vec![0u8; PIECE];
-    let mut length = 0u64;
-    loop {
-        let mut filled = 0;
-        while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match from.read(rest)? {
-                0 => break,
-                count => filled += count,
+    /// A directory that is no longer there, or no longer one, has no time.
+    fn settle_times(&mut self) {
+        for (path, time) in std::mem::take(&mut self.times) {
+            if let Ok(directory) = self.open_itself(&path) {
+                let _ = rustix::fs::futimens(&directory, &times(time));
             }
         }
-        let Some(bytes) = piece.get(..filled).filter(|bytes| !bytes.is_empty()) else { break };
-        length += u64::try_from(filled).unwrap_or(0);
-        if bytes.iter().all(|byte| *byte == 0) {
-            to.seek(SeekFrom::Start(length))?;
-        } else {
-            to.write_all(bytes)?;
-        }
+        self.held = 0;
     }
-    to.set_len(length)
 }
 
-fn owner(header: &tar::Header) -> io::Result<(u32, u32)> {
-    let id = |id: u64| u32::try_from(id).map_err(|_| refused("its owner is no id"));
-    Ok((id(header.uid()?)?, id(header.gid()?)?))
+/// Longest target of a symbolic link, with its closing zero.
+const LONGEST_LINK: usize = 4096;
+
+/// What only aufs ever read.
+fn is_of_aufs(path: &[CString]) -> bool {
+    let is_own = |name: &[u8]| name.starts_with(b".wh..wh.") && name != pack::OPAQUE;
+    path.iter().any(|name| is_own(name.as_bytes()))
 }
 
-/// Owner and mode. An id that this sandbox does not have stays its root's.
-fn give(file: BorrowedFd<'_>, owner: (u32, u32), mode: u32) -> io::Result<()> {
-    match rustix::fs::fchown(file, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1))) {
-        Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
-        Err(err) => return Err(err.into()),
-    }
-    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
-}
+pub use place::components;
 
-fn times(seconds: u64) -> Timestamps {
-    let time = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
+fn times(time: Time) -> Timestamps {
+    let time = Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds };
     Timestamps { last_access: time, last_modification: time }
 }
 
@@ -384,14 +367,13 @@ fn spend(bounds: &mut Bounds, bytes: u64) -> io::Result<()> {
     }
 }
 
-fn refused(why: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
-}
-
 /// Ends an archive that unpacks to more than the bound, whatever it calls it.
-struct Limited<R> {
-    from: R,
-    bounds: u64,
+#[derive(Debug)]
+pub struct Limited<R> {
+    /// What is read.
+    pub from: R,
+    /// Bytes that may still come.
+    pub bounds: u64,
 }
 
 impl<R: Read> Read for Limited<R> {

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
 };
-use tar::{Builder, Header};
+use tar::{Builder, EntryType, Header};
 use tempfile::TempDir;
 
 const PLENTY: u64 = 8 << 30;
@@ -14,7 +14,7 @@ const PLENTY: u64 = 8 << 30;
 fn packed(from: &Path, prefix: &str, without: &[&str]) -> (Packed, Vec<u8>) {
     let mut bytes = Vec::new();
     let top = File::open(from).unwrap();
-    let form = Form { prefix: prefix.as_bytes(), without, level: 3 };
+    let form = Form { prefix: prefix.as_bytes(), without, ..Form::of_sandbox(3) };
     (pack(top.as_fd(), form, &mut bytes, &mut |_| {}).unwrap(), bytes)
 }
 
@@ -22,7 +22,7 @@ fn packed(from: &Path, prefix: &str, without: &[&str]) -> (Packed, Vec<u8>) {
 fn unpacked(layers: &[Vec<u8>], prefix: &str, most: u64) -> Result<TempDir, Error> {
     let (to, trash) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (top, gone) = (File::open(to.path()).unwrap(), File::open(trash.path()).unwrap());
-    let mut unpacking = Unpacking::new(top.as_fd(), gone.as_fd());
+    let mut unpacking = Unpacking::new(top.as_fd(), gone.as_fd(), Way::Stacked);
     let mut bounds = Bounds { bytes: most };
     for layer in layers {
         unpacking.layer(layer.as_slice(), prefix.as_bytes(), &mut bounds, &mut |_| {})?;
@@ -85,7 +85,7 @@ fn what_is_packed_is_unpacked_the_same() {
     );
     assert_eq!(fs::read_to_string(made("a").join(&long)).unwrap(), "long");
     assert_eq!(fs::read_link(made("a/link")).unwrap(), Path::new("../../etc/passwd"));
-    assert_eq!((stat("hole").size(), stat("hole").blocks()), (64 << 20, 0));
+    assert_eq!((stat("hole").size(), stat("hole").blocks() < 64), (64 << 20, true));
     assert_eq!((stat("gone").rdev(), stat("gone").mode() & 0o170_000), (0, 0o020_000));
     assert!(!made("ours").exists());
     let found = |name: &str| tree::attributes(File::open(made(name)).unwrap().as_fd()).unwrap();
@@ -145,7 +145,7 @@ fn what_leads_out_or_is_a_device_is_refused() {
         vec![(EntryType::Symlink, "s", "/etc/passwd", b""), (EntryType::Link, "a", "s", b"")],
         vec![(EntryType::Char, "null", "", b"")],
         vec![(EntryType::Block, "sda", "", b"")],
-        vec![(EntryType::GNUSparse, "sparse", "", b"")],
+        vec![(EntryType::GNUSparse, "sparse", "", b"x")],
         vec![(EntryType::Regular, "", "", b"x")],
     ];
     for entries in hostile {
@@ -226,12 +226,6 @@ proptest! {
     #[test]
     fn no_bytes_are_too_strange_to_be_unpacked(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let _ = unpacked(&[zstd::encode_all(bytes.as_slice(), 3).unwrap(), bytes], "", 1 << 20);
-    }
-
-    #[test]
-    fn no_words_are_too_strange_to_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9 =a\n]{0,60}") {
-        let _ = records(&bytes);
-        let _ = records(text.as_bytes());
     }
 
     #[test]
