@@ -38,6 +38,7 @@ mod scripts;
 mod secrets;
 mod session;
 mod spec;
+mod step;
 mod streams;
 mod table;
 mod visit;

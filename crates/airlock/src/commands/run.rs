@@ -47,8 +47,10 @@ pub(super) fn to_its_end(args: &mut RunArgs) -> Result<(SandboxId, u8), Failure>
     let mut host = Host::current()?;
     let store = home::store()?;
     let wall = settle(args, &host, store.home())?;
-    host.root = root::choose(args)?;
+    host.root = root::choose(args, &store)?;
     let (sandbox, lock, spec) = create(&store, args, &wall, stdio, &host)?;
+    // The spec names the image now: nothing of it is collected.
+    drop(host);
     let made = Made { sandbox: &sandbox, lock, spec: &spec, values: wall.secrets.values };
     let code = start(args, &ours, made)?;
     Ok((sandbox.id().clone(), code))

@@ -7,7 +7,11 @@ use crate::{
     store::{Sandbox, Store},
 };
 use airlock_images::merged::Stack;
-use airlock_protocol::{control::Refusal, guest::User, spec::Spec};
+use airlock_protocol::{
+    control::Refusal,
+    guest::User,
+    spec::{Image, Spec},
+};
 use std::path::{Path, PathBuf};
 
 /// What lies below everything else.
@@ -79,9 +83,9 @@ pub fn accounts(spec: &Spec, sandbox: &Sandbox, caller: &Caller) -> Result<Accou
     read_accounts(&trees)
 }
 
-/// The accounts of an image or a directory, before there is a sandbox.
-pub fn accounts_of(spec: &Spec, store: &Store, caller: &Caller) -> Result<Accounts, Refusal> {
-    read_accounts(&lower(spec, store, caller)?)
+/// The accounts of an image, before there is a sandbox.
+pub fn accounts_of(image: &Image, store: &Store, caller: &Caller) -> Result<Accounts, Refusal> {
+    read_accounts(&readable(image, store, caller)?)
 }
 
 /// Trees of the image that can be read: which ids their files have is all the same.
@@ -89,7 +93,10 @@ fn lower(spec: &Spec, store: &Store, caller: &Caller) -> Result<Vec<PathBuf>, Re
     if let Some(path) = &spec.rootfs {
         return Ok(vec![places::rootfs(path, caller, store.home())?]);
     }
-    let Some(image) = &spec.image else { return Ok(Vec::new()) };
+    spec.image.as_ref().map_or(Ok(Vec::new()), |image| readable(image, store, caller))
+}
+
+fn readable(image: &Image, store: &Store, caller: &Caller) -> Result<Vec<PathBuf>, Refusal> {
     let key = ids::of_images(caller, &User { uid: 0, gid: 0, groups: Vec::new() }).key;
     let tree = |layer: &String| {
         images::tree(store, layer, &key)
