@@ -21,6 +21,7 @@ mod clean;
 mod commands;
 mod config;
 mod environment;
+mod epoch;
 mod failure;
 mod home;
 mod keep;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     plan::{
-        self, Base, Caller,
+        Base, Caller,
         base::{self, Owners},
         chain,
         ids::{self, IDS},
@@ -27,7 +27,7 @@ use airlock_linux::{
     idmap::{self, Extent, IdMap},
     mount::{self, Depth},
 };
-use airlock_protocol::{control::Refusal, spec::Spec};
+use airlock_protocol::{control::Refusal, guest::User, spec::Spec};
 use rustix::fs::CWD;
 use std::{
     fs::File,
@@ -101,14 +101,12 @@ pub fn whole(
     refuse_host(&origin.spec, what)?;
     let failed = |err: &dyn std::error::Error| refusal(125, what, Some(&chain(err)), None);
     let caller = Caller::current();
-    let (user, _) = {
-        let accounts = base::accounts_of(&origin.spec, store, &caller)?;
-        plan::find_user_in(&origin.spec.user, &accounts, &caller)?
-    };
+    let layers = layers::open(store, &origin.chain)?;
+    let user = user_of(&layers, &caller);
     let ids = ids::of_images(&caller, &user).map;
     let mut trees = Vec::new();
-    for layer in layers::open(store, &origin.chain)? {
-        trees.extend(changed(&layer, &caller, &ids).map_err(|err| failed(&err))?);
+    for layer in &layers {
+        trees.extend(changed(layer, &caller, &ids).map_err(|err| failed(&err))?);
     }
     if let Base::Layers(lower) = base::of(&origin.spec, store, &caller, &user)? {
         for lower in lower {
@@ -130,6 +128,19 @@ pub fn whole(
         Ok(packed.left_out)
     };
     within::run(&ids, progress, work).map_err(|err| failed(&err))
+}
+
+/// Who the sandbox's user was: an ordinary user is that one inside, so their files tell it.
+fn user_of(layers: &[Layer], caller: &Caller) -> User {
+    let inside = |extents: &[Extent], own: u32| {
+        extents.iter().find(|extent| extent.outside == own).map_or(0, |extent| extent.inside)
+    };
+    let ids = layers.first().map(|layer| &layer.ids);
+    User {
+        uid: ids.map_or(0, |ids| inside(&ids.users, caller.uid)),
+        gid: ids.map_or(0, |ids| inside(&ids.groups, caller.gid)),
+        groups: Vec::new(),
+    }
 }
 
 /// What one layer has of the root, seen with the ids of images.
