@@ -4,6 +4,7 @@
 //! runtime: [`life`] starts the program, waits, restarts, ends; doors ask for further programs through [`Keeper`].
 //!
 //! - [`guard`]: protected paths of a workspace that is written directly
+//! - `health`: whether the program does its work
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
 //! - `provided`: programmable mounts, and mounts while it runs
@@ -18,6 +19,7 @@
 pub mod birth;
 mod confine;
 pub(crate) mod guard;
+mod health;
 pub mod life;
 mod link;
 pub mod log;
