@@ -48,4 +48,6 @@ pub fn words(told: &Told) -> Vec<String> {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
