@@ -7,6 +7,7 @@
 //! - [`variants`]: images made of Debian's packages
 //! - [`commit`]: an image of another one and of what was changed
 //! - [`layer`]: layers of images, unpacked
+//! - [`registry`]: images from and to registries
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 //! - [`store`]: the images that are here
 
@@ -18,6 +19,7 @@ pub mod layer;
 pub mod manifest;
 pub mod merged;
 pub mod reference;
+pub mod registry;
 pub mod store;
 pub mod trust;
 pub mod variants;

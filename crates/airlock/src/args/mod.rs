@@ -2,7 +2,9 @@
 
 mod copy;
 mod files;
+mod images;
 pub(crate) mod mount;
+mod registry;
 mod review;
 mod run;
 mod secret;
@@ -15,6 +17,8 @@ pub(crate) use files::{
     CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
     RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
 };
+pub(crate) use images::{ImagesArgs, ImagesVerb};
+pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
@@ -139,6 +143,10 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
+    /// List, get and send images, which sandboxes can be made of
+    Images(ImagesArgs),
+    /// Get what a later start needs
+    Prefetch(PrefetchArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

@@ -14,6 +14,7 @@ mod exec;
 mod export;
 mod fork;
 mod get;
+mod images;
 mod import;
 mod init;
 mod learn;
@@ -23,6 +24,7 @@ mod list;
 mod logs;
 mod mount;
 mod policy;
+mod prefetch;
 mod remove;
 pub(crate) mod review;
 mod run;
@@ -75,6 +77,8 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
         Verb::Volume(args) => volume::perform(&args),
+        Verb::Images(args) => images::perform(&args),
+        Verb::Prefetch(args) => prefetch::prefetch(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Mount(args) => mount::mount(args),
