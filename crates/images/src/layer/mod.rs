@@ -48,6 +48,4 @@ pub fn words(told: &Told) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod hostile;
-#[cfg(test)]
 mod tests;

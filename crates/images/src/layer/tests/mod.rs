@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::*;
 use crate::digest::Digest;
 use airlock_files::layers::{compression::Encoder, unpack::Owners};

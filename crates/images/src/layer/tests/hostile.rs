@@ -2,9 +2,7 @@
 //!
 //! Every case stands beside a file and a directory that no layer may touch. What a case is meant to come to is told with it.
 
-use super::{tests::blob, *};
-use crate::digest::Digest;
-use airlock_files::layers::unpack::Owners;
+use super::{super::unpack::chain, *};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -195,6 +193,7 @@ fn case(name: &'static str, archive: Archive, fate: Fate) -> Case {
 }
 
 /// Paths and links that lead elsewhere.
+#[expect(clippy::too_many_lines, reason = "a list")]
 fn leading_out() -> Vec<Case> {
     let up = "its path leads upwards";
     vec![
@@ -313,6 +312,7 @@ fn leading_out() -> Vec<Case> {
 }
 
 /// Whiteouts, devices and other things that mean something.
+#[expect(clippy::too_many_lines, reason = "a list")]
 fn meaning_something() -> Vec<Case> {
     vec![
         case("a whiteout upwards", Archive::new().file(".wh..."), Holds(&[])),
@@ -384,6 +384,7 @@ fn meaning_something() -> Vec<Case> {
 }
 
 /// What is damaged, or lies about sizes.
+#[expect(clippy::too_many_lines, reason = "a list")]
 fn lying() -> Vec<Case> {
     let sparse = |map: &'static [u8], size: &'static [u8]| {
         Archive::new().pax(&[("GNU.sparse.map", map), ("GNU.sparse.size", size)]).file("a")
@@ -528,11 +529,11 @@ fn every_hostile_layer_is_refused_or_contained() {
         place.assert_untouched(name);
         let came_to = match (outcome, fate) {
             (Err(err), Refused(why)) => {
-                let said = super::unpack::chain(&err);
+                let said = chain(&err);
                 (!said.contains(why)).then(|| format!("refused with {said:?}, not {why:?}"))
             }
             (Ok(_), Refused(why)) => Some(format!("not refused with {why:?}: holds {:?}", place.holds())),
-            (Err(err), Holds(_)) => Some(format!("refused: {}", super::unpack::chain(&err))),
+            (Err(err), Holds(_)) => Some(format!("refused: {}", chain(&err))),
             (Ok(_), Holds(paths)) => {
                 let found = place.holds();
                 (found != paths).then(|| format!("holds {found:?}"))
@@ -574,7 +575,7 @@ fn a_bomb_is_bounded_by_what_it_is_made_of() {
 
     let outcome = unpack(&file, &Digest::of(b""), (tree.as_fd(), trash.as_fd()), Owners::One, &mut |_| {});
 
-    let said = super::unpack::chain(&outcome.unwrap_err());
+    let said = chain(&outcome.unwrap_err());
     assert!(said.contains("it holds more than it may"), "{said}");
     place.assert_untouched("a bomb");
 }
