@@ -8,7 +8,12 @@ mod show;
 
 pub(crate) use show::{Form, Show, Way};
 
-use crate::{config::own::Own, failure::Failure};
+use crate::{
+    config::{self, own::Own},
+    failure::Failure,
+    home,
+    say::Voice,
+};
 use airlock_engine::plan::{
     chain,
     ids::{self, Caller},
@@ -16,7 +21,7 @@ use airlock_engine::plan::{
 use airlock_images::{
     layer::Ids,
     manifest::Platform,
-    reference::Reference,
+    reference::{ParseReferenceError, Reference},
     registry::{self, Error, Settings},
     store::{Image, Store},
 };
@@ -77,6 +82,37 @@ pub(crate) fn pull(
     let ids = ids_of_root();
     let pulled = registry::pull(store, name, settings, Some(&ids), &mut |event| show.event(event));
     pulled.map_err(|err| failed(format!("could not pull {name}"), &err))
+}
+
+/// Pulls the image that a run is to have.
+pub(crate) fn pull_for_run(store: &Store, name: &str, voice: Voice) -> Result<Image, Failure> {
+    let own = config::own(&home::path()?)?;
+    let parsed: Reference = name.parse().map_err(|err: ParseReferenceError| {
+        Failure::new(err.to_string()).code(2).fix("`airlock images ls` lists those that are here")
+    })?;
+    let whole = whole_name(&own, &parsed);
+    if whole.registry.is_none() {
+        return Err(Failure::new(format!("no image {name:?} is here, and it names no registry"))
+            .code(3)
+            .fix(format!("`airlock images ls` lists those that are here; REGISTRY/{name} is pulled")));
+    }
+    let settings = settings(&own, &whole, &Wish::default())?;
+    let form = if voice == Voice::Quiet { Form::Quiet } else { Form::Text };
+    pull(store, &whole, &settings, &mut Show::new(form, Way::Down))
+}
+
+/// Refuses an image that is not signed as the settings demand of one of its names, or of the name that was typed.
+pub(crate) fn check_signed(store: &Store, image: &Image, typed: &str) -> Result<(), Failure> {
+    let own = config::own(&home::path()?)?;
+    let policy = own.images.policy()?;
+    let typed = typed.parse::<Reference>().ok().map(|name| whole_name(&own, &name));
+    let names: Vec<Reference> = image.names.iter().chain(&image.digests).cloned().chain(typed).collect();
+    let mut digests = vec![image.manifest_digest];
+    digests.extend(image.digests.iter().filter_map(|name| name.digest));
+    policy.check_stored(store, &names, &digests).map_err(|err| {
+        let err = Error::from(err);
+        failed(format!("image {} may not be used", image.label()), &err)
+    })
 }
 
 /// Unpacks what is not unpacked of an image, for sandboxes of root inside. This process must have one thread.

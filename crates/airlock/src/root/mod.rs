@@ -6,6 +6,7 @@ use crate::{
     args::{Pull, RunArgs},
     failure::Failure,
     progress::Progress,
+    pulling,
     say::Voice,
 };
 use airlock_engine::{
@@ -48,7 +49,7 @@ pub(crate) fn choose(args: &RunArgs, store: &Store) -> Result<Option<Root>, Fail
     let Some(name) = args.image.as_deref().filter(|name| *name != HOST) else { return Ok(None) };
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
     let hold = hold(store)?;
-    let image = find(&hold, name, args.pull.unwrap_or_default())?;
+    let image = find(&hold, name, args.pull.unwrap_or_default(), voice)?;
     Root::of(store, hold, &image, name, (args.user.as_deref(), voice)).map(Some)
 }
 
@@ -76,16 +77,16 @@ impl Root {
     }
 }
 
-/// The image that is meant, as it is here or at its registry.
-fn find(hold: &Hold, name: &str, pull: Pull) -> Result<Image, Failure> {
+/// The image that is meant, as it is here or at its registry; signed as the person's own settings demand.
+fn find(hold: &Hold, name: &str, pull: Pull, voice: Voice) -> Result<Image, Failure> {
     match (hold.find(name), pull) {
-        (_, Pull::Always) => {
-            Err(Failure::new(format!("the image {name} cannot be asked for at its registry"))
-                .why("this version has no registries")
-                .fix("--pull never; `airlock images load` brings images from files"))
+        (Ok(image), Pull::Missing | Pull::Never) => {
+            pulling::check_signed(hold, &image, name)?;
+            Ok(image)
         }
+        (Err(err @ images::Error::NoSuch { .. }), Pull::Never) => Err(failed(&err)),
+        (Ok(_) | Err(images::Error::NoSuch { .. }), _) => pulling::pull_for_run(hold, name, voice),
         (Err(err), _) => Err(failed(&err)),
-        (Ok(image), _) => Ok(image),
     }
 }
 
