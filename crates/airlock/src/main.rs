@@ -39,6 +39,7 @@ mod say;
 mod scripts;
 mod secrets;
 mod session;
+mod setup;
 mod spec;
 mod step;
 mod streams;

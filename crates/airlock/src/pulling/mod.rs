@@ -8,12 +8,7 @@ mod show;
 
 pub(crate) use show::{Form, Show, Way};
 
-use crate::{
-    config::{self, own::Own},
-    failure::Failure,
-    home,
-    say::Voice,
-};
+use crate::{config::own::Own, failure::Failure};
 use airlock_engine::plan::{
     chain,
     ids::{self, Caller},
@@ -21,7 +16,7 @@ use airlock_engine::plan::{
 use airlock_images::{
     layer::Ids,
     manifest::Platform,
-    reference::{ParseReferenceError, Reference},
+    reference::Reference,
     registry::{self, Error, Settings},
     store::{Image, Store},
 };
@@ -84,28 +79,10 @@ pub(crate) fn pull(
     pulled.map_err(|err| failed(format!("could not pull {name}"), &err))
 }
 
-/// Pulls the image that a run is to have.
-pub(crate) fn pull_for_run(store: &Store, name: &str, voice: Voice) -> Result<Image, Failure> {
-    let own = config::own(&home::path()?)?;
-    let parsed: Reference = name.parse().map_err(|err: ParseReferenceError| {
-        Failure::new(err.to_string()).code(2).fix("`airlock images ls` lists those that are here")
-    })?;
-    let whole = whole_name(&own, &parsed);
-    if whole.registry.is_none() {
-        return Err(Failure::new(format!("no image {name:?} is here, and it names no registry"))
-            .code(3)
-            .fix(format!("`airlock images ls` lists those that are here; REGISTRY/{name} is pulled")));
-    }
-    let settings = settings(&own, &whole, &Wish::default())?;
-    let form = if voice == Voice::Quiet { Form::Quiet } else { Form::Text };
-    pull(store, &whole, &settings, &mut Show::new(form, Way::Down))
-}
-
 /// Refuses an image that is not signed as the settings demand of one of its names, or of the name that was typed.
-pub(crate) fn check_signed(store: &Store, image: &Image, typed: &str) -> Result<(), Failure> {
-    let own = config::own(&home::path()?)?;
+pub(crate) fn check_signed(own: &Own, store: &Store, image: &Image, typed: &str) -> Result<(), Failure> {
     let policy = own.images.policy()?;
-    let typed = typed.parse::<Reference>().ok().map(|name| whole_name(&own, &name));
+    let typed = typed.parse::<Reference>().ok().map(|name| whole_name(own, &name));
     let names: Vec<Reference> = image.names.iter().chain(&image.digests).cloned().chain(typed).collect();
     let mut digests = vec![image.manifest_digest];
     digests.extend(image.digests.iter().filter_map(|name| name.digest));
