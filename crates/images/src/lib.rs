@@ -7,7 +7,9 @@
 //! - [`layer`]: layers of images, unpacked
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 //! - [`store`]: the images that are here
+//! - [`archive`]: images in files
 
+pub mod archive;
 pub mod build;
 pub mod digest;
 pub mod host;
