@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// Variables of the host that enter as they are.
 const PASSED: [&str; 5] = ["TERM", "COLORTERM", "NO_COLOR", "LANG", "TZ"];
+/// Those that an image knows nothing about.
+const ABOUT_TERMINAL: [&str; 3] = ["TERM", "COLORTERM", "NO_COLOR"];
 /// Where programs are looked for in any case.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Directories of the host that are inside too, with whatever is below them.
@@ -34,6 +36,21 @@ pub(crate) fn environment(
         .collect();
     env.insert("PATH".to_owned(), search_path(host.get("PATH").map_or("", String::as_str)));
     env.extend(identity(user));
+    env.extend(named(host, words));
+    env
+}
+
+/// The environment of a program of an image: its own variables, what tells about the terminal, then `words` in their order.
+pub(crate) fn in_image(
+    host: &BTreeMap<String, String>,
+    image: BTreeMap<String, String>,
+    hostname: &str,
+    words: impl IntoIterator<Item = EnvWord>,
+) -> BTreeMap<String, String> {
+    let told = host.iter().filter(|(name, _)| ABOUT_TERMINAL.contains(&name.as_str()));
+    let mut env: BTreeMap<String, String> = told.map(|(name, value)| (name.clone(), value.clone())).collect();
+    env.insert("HOSTNAME".to_owned(), hostname.to_owned());
+    env.extend(image);
     env.extend(named(host, words));
     env
 }

@@ -2,11 +2,13 @@
 
 use crate::{
     args::{RunArgs, WorkspaceMode, mount::MountWord, values::EnvWord},
-    config::{self, own::Own},
-    environment::{environment, parse_file},
+    config::{self as files, own::Own},
+    environment::{environment, in_image, parse_file},
     failure::Failure,
+    root::{self, Root, config},
     secrets::{self, Settled},
 };
+use airlock_images::manifest::RunConfig;
 use airlock_protocol::{
     Name,
     files::{Provided, VolumeUse},
@@ -20,9 +22,12 @@ use std::{
 };
 
 /// What a spec is made of besides flags.
+#[derive(Default)]
 pub(crate) struct Host {
     pub(crate) directory: PathBuf,
     pub(crate) variables: BTreeMap<String, String>,
+    /// The root file system; none is the host's own system.
+    pub(crate) root: Option<Root>,
 }
 
 /// What stands in files about the wall.
@@ -43,7 +48,7 @@ impl Host {
             Failure::because("the current directory cannot be told", &err)
                 .fix("change to a directory that exists")
         })?;
-        Ok(Host { directory, variables: variables() })
+        Ok(Host { directory, variables: variables(), root: None })
     }
 }
 
@@ -63,28 +68,30 @@ pub(crate) fn spec(
     host: &Host,
 ) -> Result<Spec, Failure> {
     let workspace = workspace(args.workspace.unwrap_or(WorkspaceMode::Cow), &host.directory);
-    let user = args.user.as_deref().unwrap_or("0");
-    let workdir = match (&args.workdir, workspace.path()) {
-        (Some(chosen), _) if chosen.is_absolute() => chosen.clone(),
-        (Some(chosen), Some(path)) => path.join(chosen),
-        (Some(chosen), None) => Path::new("/").join(chosen),
-        (None, Some(path)) => path.clone(),
-        (None, None) => PathBuf::from("/"),
+    let image = host.root.as_ref().map(|root| &root.run);
+    let user =
+        args.user.as_deref().or(image.map(|image| image.user.as_str()).filter(|user| !user.is_empty()));
+    let user = user.unwrap_or("0");
+    let workdir = workdir(args, &workspace, image)?;
+    let hostname = args.hostname.clone().unwrap_or_else(|| name.to_string());
+    let words = env_words(args, &wall.env)?;
+    let mut env = match image {
+        None => environment(&host.variables, user, words),
+        Some(image) => in_image(&host.variables, config::env(image), &hostname, words),
     };
-    let mut env = environment(&host.variables, user, env_words(args, &wall.env)?);
     secrets::refuse_values(&env, &wall.secrets)?;
     env.extend(wall.secrets.env.clone());
     Ok(Spec {
-        command: args.command.clone(),
-        hostname: args.hostname.clone().unwrap_or_else(|| name.to_string()),
+        command: command(args, image)?,
+        hostname,
         name,
-        image: None,
-        rootfs: None,
+        image: host.root.as_ref().and_then(|root| root.image.clone()),
+        rootfs: host.root.as_ref().and_then(|root| root.rootfs.clone()),
         workdir,
         workspace,
         mounts: args.mounts.iter().filter_map(bind).collect(),
         volumes: volumes(args, host),
-        anonymous: Vec::new(),
+        anonymous: image.map(config::volumes).transpose()?.unwrap_or_default(),
         provided: args.mounts.iter().filter_map(served).collect(),
         paths: args.paths.clone(),
         tmpfs: args.tmpfs.clone(),
@@ -96,8 +103,8 @@ pub(crate) fn spec(
         read_only: args.read_only,
         nested: args.nested,
         restart: args.restart.unwrap_or_default(),
-        stop_signal: None,
-        health: None,
+        stop_signal: image.map(config::stop_signal).transpose()?.flatten(),
+        health: image.and_then(config::health),
         keep: args.keep || args.streams.detach,
         stdio,
         policy: wall.policy.clone(),
@@ -108,6 +115,29 @@ pub(crate) fn spec(
         egress: wall.own.egress.clone(),
         approvals: wall.own.approvals.clone(),
         ledger: wall.own.ledger.clone(),
+    })
+}
+
+fn command(args: &RunArgs, image: Option<&RunConfig>) -> Result<Vec<String>, Failure> {
+    let command = match image {
+        Some(image) => config::command(image, args.entrypoint.as_deref(), &args.command),
+        None => config::command(&RunConfig::default(), args.entrypoint.as_deref(), &args.command),
+    };
+    if command.is_empty() { Err(root::no_command()) } else { Ok(command) }
+}
+
+/// A command that was typed starts in the workspace, the image's own in the image's directory.
+fn workdir(args: &RunArgs, workspace: &Workspace, image: Option<&RunConfig>) -> Result<PathBuf, Failure> {
+    let shown = workspace.path();
+    let own = match image {
+        Some(image) if shown.is_none() || args.command.is_empty() => Some(config::workdir(image)?),
+        _ => None,
+    };
+    let usual = own.as_ref().or(shown).map_or(Path::new("/"), PathBuf::as_path);
+    Ok(match &args.workdir {
+        Some(chosen) if chosen.is_absolute() => chosen.clone(),
+        Some(chosen) => shown.map_or(usual, PathBuf::as_path).join(chosen),
+        None => usual.to_owned(),
     })
 }
 
@@ -193,7 +223,7 @@ fn env_words(args: &RunArgs, named: &[EnvWord]) -> Result<Vec<EnvWord>, Failure>
 }
 
 fn read_env_file(path: &Path) -> Result<Vec<EnvWord>, Failure> {
-    env_file(path, &config::read_named(path)?)
+    env_file(path, &files::read_named(path)?)
 }
 
 /// The words of an environment file's text.
@@ -218,7 +248,7 @@ mod tests {
         let cli = Cli::try_parse_from(["airlock", "run"].iter().chain(line)).unwrap();
         let Some(Verb::Run(args)) = cli.verb else { panic!("not run") };
         let name = args.name.clone().unwrap_or_else(|| "calm-otter".parse().unwrap());
-        let host = Host { directory: "/srv/project".into(), variables: BTreeMap::new() };
+        let host = Host { directory: "/srv/project".into(), ..Host::default() };
         spec(&args, &Wall::default(), name, Stdio::all(Stream::Null), &host)
     }
 

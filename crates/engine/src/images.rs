@@ -5,8 +5,9 @@ use crate::{
     snapshots,
     store::{self, Store},
 };
+use airlock_images::digest::Digest;
 use airlock_protocol::{SandboxId, control::Refusal, spec::Spec};
-use std::{collections::BTreeSet, fs, io};
+use std::{collections::BTreeSet, ffi::OsString, fs, io, path::PathBuf};
 
 /// The ids of all images that a sandbox or a snapshot was made of. What cannot be read might need any, so that it is an error.
 /// Whoever makes a sandbox holds the images until its spec is written.
@@ -27,6 +28,27 @@ pub fn in_use(store: &Store) -> Result<BTreeSet<String>, Refusal> {
     }
     used.extend(snapshots::kept::list(store)?.into_iter().filter_map(|snapshot| image_of(snapshot.spec)));
     Ok(used)
+}
+
+/// Where the tree of a layer lies that was unpacked for the ids that `key` tells; there only when it is whole. Nothing where the
+/// layer is no digest.
+pub fn tree(store: &Store, layer: &str, key: &str) -> Option<PathBuf> {
+    Some(layer_folder(store, layer)?.join(key).join("tree"))
+}
+
+/// A tree of a layer, whatever ids it was unpacked for.
+pub fn any_tree(store: &Store, layer: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(layer_folder(store, layer)?).ok()?;
+    let is_whole = |name: &OsString| !name.as_encoded_bytes().starts_with(b".");
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name())).filter(is_whole);
+    names
+        .map(|name| layer_folder(store, layer).map(|folder| folder.join(name).join("tree")))
+        .find_map(|tree| tree.filter(|tree| tree.exists()))
+}
+
+fn layer_folder(store: &Store, layer: &str) -> Option<PathBuf> {
+    let digest: Digest = layer.parse().ok()?;
+    Some(store.home().join("images/layers").join(digest.hex()))
 }
 
 fn image_of(spec: Spec) -> Option<String> {

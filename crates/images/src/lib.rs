@@ -1,6 +1,7 @@
 //! Root file systems.
 //!
 //! - [`host`]: the host's own directories as the root of a sandbox
+//! - [`merged`]: small files of a stack of trees
 //! - [`trust`]: where the programs of a root look for certificates they trust
 //! - [`build`]: Dockerfiles, read and planned
 //! - [`variants`]: images made of Debian's packages
@@ -15,6 +16,7 @@ pub mod digest;
 pub mod host;
 pub mod layer;
 pub mod manifest;
+pub mod merged;
 pub mod reference;
 pub mod store;
 pub mod trust;

@@ -173,6 +173,13 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
+/// Opens what `path` is below `root`, as a place, if no part of it is a symbolic link.
+pub fn open_plain(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let inside = path.strip_prefix("/").unwrap_or(path);
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+}
+
 /// Opens the directory `path` below `root`, making what is missing. A component that is a symbolic link or not a
 /// directory is an error: mount points are plain directories.
 pub fn make_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
@@ -234,6 +241,13 @@ pub fn exists(dir: BorrowedFd<'_>, path: &Path) -> bool {
 /// Checks that a descriptor lies on a real procfs.
 pub fn is_procfs(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
+/// Whether a descriptor lies on a file system in which the kernel tells about itself and its processes.
+pub fn is_kernels(fd: impl AsFd) -> bool {
+    const SYSFS: u64 = 0x6265_6572;
+    let kind = rustix::fs::fstatfs(fd).map(|stat| stat.f_type);
+    kind.is_ok_and(|kind| kind == rustix::fs::PROC_SUPER_MAGIC || u64::try_from(kind) == Ok(SYSFS))
 }
 
 /// How often a path is looked up anew; a single retry is rare.

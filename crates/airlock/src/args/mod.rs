@@ -16,7 +16,7 @@ pub(crate) use files::{
     SnapshotVerb,
 };
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
-pub(crate) use run::{ExecArgs, Network, NetworkArgs, RunArgs, WorkspaceMode};
+pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
 pub(crate) use volume::{
     CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,

@@ -13,7 +13,8 @@ use airlock_protocol::{
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
-pub(super) const RUN_USAGE: &str = "airlock run [OPTIONS] [--] COMMAND...";
+pub(super) const RUN_USAGE: &str =
+    "airlock run [OPTIONS] [--] COMMAND...\n       airlock run [OPTIONS] --image NAME [--] [COMMAND...]";
 pub(super) const RUN_HELP: &str = "\
 The command sees this host's programs but none of its homes, credentials, sockets or processes, and no
 network but what rules allow. Of the environment it gets PATH, HOME, USER, TERM, COLORTERM, NO_COLOR, LANG, LC_*, TZ and what
@@ -22,6 +23,9 @@ unless --workspace says otherwise. Files with secrets (.env, private keys) are h
 
 stdin, stdout, stderr, signals and the exit code are the command's own, as if it ran unsealed. Where they
 are a terminal it gets a terminal of its own.
+
+With --image the root is that of the image, and so are user, variables, entrypoint, command, volumes, healthcheck and
+stop signal where no flag says otherwise. A command that is typed starts in the workspace, the image's own in its directory.
 
 Bounded on disk without root: --disk 1G,tmpfs is counted as memory and gone at stop; --disk 1G,watched is
 checked several times a second, so that a burst can go over it before the sandbox is frozen.
@@ -33,6 +37,7 @@ Examples:
   airlock run --allow npm --allow api.example.com --ask '*.example.org' -- ./agent
   airlock run --secret ANTHROPIC_API_KEY --secret TOKEN@api.example.com -- ./agent
   airlock run -d --name db --restart on-failure:5 --tmpfs /data -- ./database
+  airlock run --image alpine:3.20 -- apk info
   producer | airlock run -q -- filter > result
 
 A secret's value is taken from the variable of its name, or from where [secrets.NAME] in config.toml says.
@@ -45,8 +50,24 @@ airlock.toml, each --policy. What no rule matches is denied.";
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+
+    /// Its root file system: an image (`airlock images ls`), or host, this system itself (default)
+    #[arg(long, value_name = "NAME", help_heading = "Image")]
+    pub(crate) image: Option<String>,
+    /// When the image is asked for at its registry: missing (default), always or never
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, help_heading = "Image")]
+    pub(crate) pull: Option<Pull>,
+    /// A directory of this host as the root file system; it stays as it is
+    #[arg(long, value_name = "DIR", conflicts_with = "image", help_heading = "Image")]
+    pub(crate) rootfs: Option<PathBuf>,
+    /// Run this in place of the image's entrypoint; an empty text runs the command alone
+    #[arg(long, value_name = "PROGRAM", help_heading = "Image")]
+    pub(crate) entrypoint: Option<String>,
+    /// What runs once on top of the image; files say it.
+    #[arg(skip)]
+    pub(crate) setup: Vec<String>,
 
     /// What to call the sandbox (default: two words)
     #[arg(long, help_heading = "Identity")]
@@ -54,7 +75,7 @@ pub(crate) struct RunArgs {
     /// Host name inside (default: the sandbox's name)
     #[arg(long, value_parser = values::hostname, help_heading = "Identity")]
     pub(crate) hostname: Option<String>,
-    /// User inside: NAME, UID, NAME:GROUP or UID:GID (default: 0)
+    /// User inside: NAME, UID, NAME:GROUP or UID:GID (default: the image's, or 0)
     #[arg(short, long, help_heading = "Identity")]
     pub(crate) user: Option<String>,
     /// Settings from this file in place of the project's airlock.toml
@@ -183,6 +204,18 @@ pub(crate) struct NetworkArgs {
 pub(crate) enum Network {
     /// Nothing crosses.
     None,
+}
+
+/// When an image is asked for at its registry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pull {
+    /// When it is not here
+    #[default]
+    Missing,
+    /// At every start
+    Always,
+    /// Never
+    Never,
 }
 
 /// What becomes of the standard streams of `run`.

@@ -43,7 +43,9 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
     line("id", state.id.as_str());
     line("status", &status_words(state, now));
     line("note", state.note.as_deref().unwrap_or_default());
+    line("health", &health(state));
     line("command", &spec.command.join(" "));
+    line("image", &image(spec));
     line("created", &state.created_at);
     line("started", state.started_at.as_deref().unwrap_or_default());
     line("restarts", &restarts(state, spec));
@@ -79,6 +81,28 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
     }
     line("keeper", &state.keeper_pid.map(|pid| format!("pid {pid}")).unwrap_or_default());
     page
+}
+
+fn image(spec: &Spec) -> String {
+    match (&spec.image, &spec.rootfs) {
+        (Some(image), _) => format!("{} ({})", image.name, image.id.get(..19).unwrap_or(&image.id)),
+        (None, Some(path)) => format!("the directory {}", path.display()),
+        (None, None) => String::new(),
+    }
+}
+
+/// `unhealthy, 3 failures in a row; the last said: connection refused`.
+fn health(state: &State) -> String {
+    let Some(health) = &state.health else { return String::new() };
+    let failures = match health.failures {
+        0 => String::new(),
+        1 => ", 1 failure".to_owned(),
+        many => format!(", {many} failures in a row"),
+    };
+    let said = health.last.as_ref().map_or("", |last| last.output.trim());
+    let said: String = said.chars().take(200).collect();
+    let said = if said.is_empty() { said } else { format!("; the last check said: {said}") };
+    format!("{}{failures}{said}", health.status.word())
 }
 
 fn restarts(state: &State, spec: &Spec) -> String {

@@ -14,6 +14,8 @@ struct Listed<'a> {
     #[serde(flatten)]
     state: &'a State,
     command: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
 }
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {
@@ -29,8 +31,10 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
     if args.json {
         drop(stdout);
         for entry in &entries {
-            let command = entry.sandbox.spec().map(|spec| spec.command).unwrap_or_default();
-            print_json(&Listed { state: &entry.state, command })?;
+            let spec = entry.sandbox.spec().ok();
+            let image = spec.as_ref().and_then(|spec| Some(spec.image.as_ref()?.name.clone()));
+            let command = spec.map(|spec| spec.command).unwrap_or_default();
+            print_json(&Listed { state: &entry.state, command, image })?;
         }
         return Ok(0);
     }
@@ -61,15 +65,16 @@ fn command(entry: &Entry) -> String {
     entry.sandbox.spec().map(|spec| spec.command.join(" ")).unwrap_or_default()
 }
 
-/// `running 5m`, `exited 1 3h ago`, `crashed 2s ago`.
+/// `running 5m`, `running 5m (healthy)`, `exited 1 3h ago`, `crashed 2s ago`.
 pub(super) fn status_words(state: &State, now: Timestamp) -> String {
     let since = |time: Option<&String>| time.and_then(|time| age(time, now));
     let ended = state.exit.as_ref();
     match state.status {
-        Status::Running => match since(state.started_at.as_ref()) {
-            Some(age) => format!("running {age}"),
-            None => "running".to_owned(),
-        },
+        Status::Running => {
+            let age = since(state.started_at.as_ref()).map_or_else(String::new, |age| format!(" {age}"));
+            let health = state.health.as_ref().map(|health| format!(" ({})", health.status.word()));
+            format!("running{age}{}", health.unwrap_or_default())
+        }
         Status::Stopped => {
             let words = ended.map_or_else(|| "stopped".to_owned(), exit_words);
             since(ended.map(|exit| &exit.at)).map_or(words.clone(), |age| format!("{words}, {age} ago"))

@@ -8,7 +8,7 @@ use crate::{
     changes::{self, Left},
     config::{self, Wanted},
     failure::{Failure, Outcome},
-    home, keeper, ledger, mounts, policy,
+    home, keeper, ledger, mounts, policy, root,
     say::{Voice, say},
     scripts, secrets,
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
@@ -44,10 +44,13 @@ pub(crate) fn run(args: &mut RunArgs) -> Outcome {
 pub(super) fn to_its_end(args: &mut RunArgs) -> Result<(SandboxId, u8), Failure> {
     let ours = Ours::new();
     let stdio = stdio(args, &ours)?;
-    let host = Host::current()?;
+    let mut host = Host::current()?;
     let store = home::store()?;
     let wall = settle(args, &host, store.home())?;
+    host.root = root::choose(args, &store)?;
     let (sandbox, lock, spec) = create(&store, args, &wall, stdio, &host)?;
+    // The spec names the image now: nothing of it is collected.
+    drop(host);
     let made = Made { sandbox: &sandbox, lock, spec: &spec, values: wall.secrets.values };
     let code = start(args, &ours, made)?;
     Ok((sandbox.id().clone(), code))

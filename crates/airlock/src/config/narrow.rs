@@ -15,8 +15,9 @@ pub(crate) fn beyond(source: Source<'_>, asked: &Settings, own: &Settings) -> Re
     let (memory, pids, nofile) = bounds::usual();
     let top = source.parse()?;
     let narrows = |value: &Value<'_, '_>| match value.key() {
-        "cap_drop" | "deny" | "hostname" | "image" | "name" | "network" | "read_only" | "user"
-        | "workdir" => true,
+        "cap_drop" | "deny" | "hostname" | "name" | "network" | "read_only" | "user" | "workdir" => true,
+        // Another image may have to be fetched, and brings programs that run by themselves.
+        "image" => asked.image.as_deref() == Some("host") || asked.image == own.image,
         "workspace" => openness(asked.workspace) <= openness(own.workspace),
         "memory" => asked.memory <= own.memory.or(Some(memory)),
         "pids" => asked.pids <= own.pids.or(Some(pids)),
@@ -76,6 +77,9 @@ mod tests {
     fn whatever_opens_something_goes_beyond() {
         for (text, key) in [
             ("workspace = \"rw\"\n", "workspace"),
+            ("image = \"a/b\"\n", "image"),
+            ("setup = [\"make\"]\n", "setup"),
+            ("rootfs = \"tree\"\n", "rootfs"),
             ("memory = \"900000G\"\n", "memory"),
             ("pids = 4097\n", "pids"),
             ("allow = [\"x.example\"]\n", "allow"),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     args::{
-        Network, RunArgs, WorkspaceMode,
+        Network, Pull, RunArgs, WorkspaceMode,
         mount::{self, MountWord},
         values,
         values::EnvWord,
@@ -40,8 +40,12 @@ use std::{
 pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 33] = [
+pub(crate) const KEYS: [&str; 37] = [
     "image",
+    "pull",
+    "rootfs",
+    "entrypoint",
+    "setup",
     "name",
     "hostname",
     "user",
@@ -97,6 +101,12 @@ pub(crate) struct Word {
 /// Flags as a file gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
+    pub(crate) image: Option<String>,
+    pub(crate) pull: Option<Pull>,
+    pub(crate) rootfs: Option<PathBuf>,
+    pub(crate) entrypoint: Option<String>,
+    /// Commands that run once on top of the image, in this order.
+    pub(crate) setup: Vec<String>,
     pub(crate) name: Option<Name>,
     pub(crate) hostname: Option<String>,
     pub(crate) user: Option<String>,
@@ -196,7 +206,11 @@ impl Settings {
             "restart" => self.restart = Some(value.parsed(values::restart)?),
             "cap_add" => self.cap_add = value.each(values::capability)?,
             "cap_drop" => self.cap_drop = value.each(values::capability)?,
-            "image" => value.parsed(image)?,
+            "image" => self.image = Some(value.parsed(text)?),
+            "pull" => self.pull = Some(value.parsed(|text| Pull::from_str(text, false))?),
+            "rootfs" => self.rootfs = Some(folder.join(value.text()?)),
+            "entrypoint" => self.entrypoint = Some(value.parsed(text)?),
+            "setup" => self.setup = value.each(text)?,
             _ => return self.set_limit_or_network(value, folder),
         }
         Ok(())
@@ -234,6 +248,13 @@ impl Settings {
             file.append(typed);
             *typed = file;
         }
+        // Of two roots the one that was typed counts.
+        if args.image.is_none() && args.rootfs.is_none() {
+            (args.image, args.rootfs) = (self.image, self.rootfs);
+        }
+        below(&mut args.pull, self.pull);
+        below(&mut args.entrypoint, self.entrypoint);
+        before(&mut args.setup, self.setup);
         below(&mut args.name, self.name);
         below(&mut args.hostname, self.hostname);
         below(&mut args.user, self.user);
@@ -270,15 +291,6 @@ fn words(value: &Value<'_, '_>) -> Result<Vec<Word>, Failure> {
 
 fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
-}
-
-fn image(text: &str) -> Result<(), String> {
-    match text {
-        "host" => Ok(()),
-        other => {
-            Err(format!("there is no image {other:?}: this version has the host's own system, \"host\""))
-        }
-    }
 }
 
 fn at_least(least: u64, text: &str) -> Result<u64, String> {
@@ -372,7 +384,7 @@ mod tests {
         let flags =
             run.get_arguments().filter_map(|flag| flag.get_long()).filter(|flag| !typed_only.contains(flag));
         let mut flags: Vec<String> =
-            flags.map(|flag| flag.replace('-', "_")).chain(["image".to_owned()]).collect();
+            flags.map(|flag| flag.replace('-', "_")).chain(["setup".to_owned()]).collect();
         let mut keys = KEYS.map(str::to_owned).to_vec();
         flags.sort();
         keys.sort();
@@ -448,7 +460,6 @@ mod tests {
             ("memroy = 1\n", "airlock.toml:1:1: there is no setting \"memroy\" here"),
             ("memory = \"lots\"\n", "airlock.toml:1:10: "),
             ("network = \"host\"\n", "airlock.toml:1:11: a sandbox never has the host's network"),
-            ("image = \"debian:12\"\n", "airlock.toml:1:9: there is no image \"debian:12\""),
             ("publish = [8080, \"x\"]\n", "airlock.toml:1:18: \"x\" is not [ADDR:]PORT[:PORT]"),
             ("nofile = 3\n", "airlock.toml:1:10: \"3\" is not a number from 8 on"),
         ] {

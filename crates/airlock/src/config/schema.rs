@@ -40,7 +40,10 @@ pub(crate) fn schema() -> Value {
 
 fn text_of(key: &str) -> Value {
     match key {
-        "image" => json!({ "description": "What the root file system is made of", "type": "string" }),
+        "setup" => json!({
+            "description": "Commands that run once on top of the image; later starts go on from what they left",
+            "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
+        }),
         _ => json!({ "type": "string" }),
     }
 }

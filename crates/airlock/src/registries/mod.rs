@@ -263,8 +263,8 @@ mod tests {
         std::fs::write(&path, "registry=https://evil.example/").unwrap();
         let variables = BTreeMap::from([("HOME".to_owned(), folder.display().to_string())]);
 
-        let elsewhere = Host { directory: "/srv/project".into(), variables: variables.clone() };
-        let inside = Host { directory: folder.clone(), variables };
+        let elsewhere = Host { directory: "/srv/project".into(), variables: variables.clone(), root: None };
+        let inside = Host { directory: folder.clone(), variables, root: None };
 
         assert_eq!(discover(&elsewhere, ["npm"]).groups().count(), 1);
         assert_eq!(discover(&inside, ["npm"]).groups().count(), 0);

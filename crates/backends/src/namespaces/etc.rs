@@ -1,8 +1,8 @@
-//! Our own files of `/etc` where it cannot be an overlay: something is mounted below the host's (in a container, its `hosts` and
-//! `resolv.conf`), so that an ordinary user's sandbox has a plain bind of it.
+//! Our own files of `/etc` where they lie over those of the root: over an image's, and where the host's cannot be an overlay because
+//! something is mounted below it (in a container, its `hosts` and `resolv.conf`), so that an ordinary user's sandbox has a plain bind of it.
 
 use super::{During, Failed};
-use airlock_linux::mount::{self, Depth};
+use airlock_linux::mount::{self, Access, Depth};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::{
     fs::File,
@@ -22,20 +22,38 @@ pub(super) fn cover(
     root: BorrowedFd<'_>,
     memory: &OwnedFd,
     files: &[(&'static str, String)],
+    access: Access,
 ) -> Result<(), Failed> {
     for (name, text) in files {
-        cover_one(root, memory, name, text).during(&format!("put our own /etc/{name} over the host's"))?;
+        let step = format!("put our own /etc/{name} in its place");
+        let covered = cover_one(root, memory, name, text).during(&step)?;
+        let Some((place, tree)) = covered else { continue };
+        if access == Access::ReadOnly {
+            mount::make_read_only(tree.as_fd(), Depth::One).during(&step)?;
+        }
+        mount::attach(tree.as_fd(), place.as_fd()).during(&step)?;
     }
-    mount::make_read_only(memory.as_fd(), Depth::One).during("make our own files of /etc read-only")
+    match access {
+        Access::ReadWrite => Ok(()),
+        Access::ReadOnly => {
+            mount::make_read_only(memory.as_fd(), Depth::One).during("make our own files of /etc read-only")
+        }
+    }
 }
 
-fn cover_one(root: BorrowedFd<'_>, memory: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
+/// The place and what is to lie there, where there is something to be covered.
+fn cover_one(
+    root: BorrowedFd<'_>,
+    memory: &OwnedFd,
+    name: &str,
+    text: &str,
+) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
     let path = Path::new("/etc").join(name);
     let place = match mount::open_beneath(root, &path) {
         Ok(place) => place,
         Err(err) if err.kind() == io::ErrorKind::NotFound => match target(root, name)? {
             // The host has none: there is nothing to be seen.
-            None => return Ok(()),
+            None => return Ok(None),
             Some(target) => mount::make_file(root, &target)?,
         },
         Err(err) => return Err(err),
@@ -50,8 +68,7 @@ fn cover_one(root: BorrowedFd<'_>, memory: &OwnedFd, name: &str, text: &str) -> 
     rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(text.as_bytes())?;
     let tree = mount::clone_tree(memory.as_fd(), Path::new(name), Depth::One)?;
-    mount::make_read_only(tree.as_fd(), Depth::One)?;
-    mount::attach(tree.as_fd(), place.as_fd())
+    Ok(Some((place, tree)))
 }
 
 /// Where a link at this name leads, if there is one: nothing is there.

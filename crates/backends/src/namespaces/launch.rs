@@ -1,12 +1,14 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{About, During, Failed, child, outer, outer::Outer, porter, root};
+use super::{About, During, Failed, child, host, outer, outer::Outer, porter};
 use airlock_engine::{
     Backend, Begun, Confine, Launched, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{
-        Bind, Caller, Identity, chain,
-        ids::{IDS, VOLUMES_FIRST},
+        Base, Bind, Caller, Identity,
+        base::Owners,
+        chain,
+        ids::{IDS, IMAGES_FIRST, VOLUMES_FIRST},
         places::ShownAs,
         refusal,
     },
@@ -104,7 +106,7 @@ impl Backend for Namespaces {
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
-        root::furnish(plan, disk).map_err(io::Error::other)
+        host::furnish(plan, disk).map_err(io::Error::other)
     }
 }
 
@@ -169,7 +171,7 @@ fn finish(
     Ok((seat, porter))
 }
 
-/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, two for each part of the image (hidden entries, the host's own),
+/// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, one for each tree of an image, two for each part of the image (hidden entries, the host's own),
 /// one for each bind. The child attaches them in this order.
 fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     if !plan.caller.is_root() {
@@ -179,6 +181,7 @@ fn trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
     for layer in &plan.layers {
         trees.push(shifted_layer(plan, layer)?);
     }
+    trees.extend(image_trees(plan, shifted)?);
     for tree in &plan.image.trees {
         if let Hide::Layer(layer) = &tree.hide {
             trees.push(mapped_tree(CWD, layer, shifted)?);
@@ -215,15 +218,32 @@ fn mapped_bind(bind: &Bind, ids: BorrowedFd<'_>) -> Result<OwnedFd, Failed> {
 
 /// A volume's files have ids of a range that is nobody's; inside they are those of the sandbox.
 fn volume_tree(plan: &Plan, bind: &Bind) -> Result<OwnedFd, Failed> {
-    let extent = |outside: Option<u32>| Extent {
-        inside: VOLUMES_FIRST,
-        outside: outside.unwrap_or(VOLUMES_FIRST),
-        count: IDS,
-    };
-    let ids = idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
-        .map_err(io::Error::other)
-        .during("map the ids of a volume to those inside")?;
+    let ids = range_ids(plan, VOLUMES_FIRST)?;
     mapped_tree(bind.source.as_fd(), Path::new(""), ids.as_fd())
+}
+
+/// Maps a range of the host that begins with `first` to the sandbox's.
+fn range_ids(plan: &Plan, first: u32) -> Result<OwnedFd, Failed> {
+    let extent =
+        |outside: Option<u32>| Extent { inside: first, outside: outside.unwrap_or(first), count: IDS };
+    idmap::namespace_with(extent(plan.ids.user_outside(0)), extent(plan.ids.group_outside(0)))
+        .map_err(io::Error::other)
+        .during("map the ids of a volume or an image to those inside")
+}
+
+/// The trees of an image, whose files have ids of a range that is nobody's; those of a directory have the host's.
+fn image_trees(plan: &Plan, shifted: BorrowedFd<'_>) -> Result<Vec<OwnedFd>, Failed> {
+    let Base::Layers(lower) = &plan.base else { return Ok(Vec::new()) };
+    let of_images = match lower.iter().any(|lower| lower.owners == Owners::Images) {
+        true => Some(range_ids(plan, IMAGES_FIRST)?),
+        false => None,
+    };
+    let mut trees = Vec::new();
+    for lower in lower {
+        let of_images = of_images.as_ref().map(AsFd::as_fd).filter(|_| lower.owners == Owners::Images);
+        trees.push(mapped_tree(CWD, &lower.tree, of_images.unwrap_or(shifted))?);
+    }
+    Ok(trees)
 }
 
 /// A layer that was written with the ids of one sandbox, as another one sees it.

@@ -1,24 +1,23 @@
-//! The root file system of a sandbox: the host's own directories seen through overlays or read-only binds, the
-//! sandbox's own directories, and what of the host was asked for.
+//! The root file system of a sandbox: the host's own system or the layers of an image, and what of the host was asked for.
 
 use super::{
-    During, Failed, etc, guard, home, layers,
+    During, Failed, guard, layered,
     layers::Chain,
-    own, served,
+    served,
     staging::{Staging, open_dir},
     system, trust, workspace,
 };
 use airlock_engine::{
     Plan,
     plan::{
-        Bind,
+        Base, Bind,
         places::{Kind, Writes},
     },
 };
-use airlock_images::host::{Hide, Mask, Tree};
-use airlock_linux::mount::{self, Access, Depth, Overlay};
+use airlock_images::host::Hide;
+use airlock_linux::mount::{self, Access, Depth};
 use airlock_protocol::{files::HideAs, spec::DiskBy};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::CWD;
 use std::{
     collections::VecDeque,
     ffi::CString,
@@ -38,6 +37,8 @@ pub(super) struct Opened {
     served: Vec<OwnedFd>,
     /// What lies below the sandbox's disk; as host root it comes with the trees.
     chain: Chain,
+    /// The trees of an image; as host root they come with the trees.
+    lower: Vec<OwnedFd>,
     /// The guest program, in this mount namespace.
     pub(super) guest: OwnedFd,
 }
@@ -54,8 +55,10 @@ impl Opened {
             None => Disk::Directory(open_dir(CWD, &plan.disk).during("open the sandbox's directory")?),
         };
         let (mut binds, mut layers, mut chain) = (Vec::new(), VecDeque::new(), Chain::default());
+        let mut lower = Vec::new();
         if !plan.caller.is_root() {
             chain = Chain::open(&plan.layers)?;
+            lower = layered::open(plan)?;
             for bind in &plan.binds {
                 binds.push(reopen(bind)?);
             }
@@ -67,7 +70,7 @@ impl Opened {
         }
         let guest = mount::open_place(CWD, &plan.guest).during("open the guest program")?;
         let served = served::open(plan)?;
-        Ok(Opened { disk, binds, layers, served, chain, guest })
+        Ok(Opened { disk, binds, layers, served, chain, lower, guest })
     }
 }
 
@@ -89,21 +92,22 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
         },
         Disk::Mount(mount) => staging.attach("disk", &mount)?,
     };
-    let mut chain = opened.chain;
+    let (mut chain, mut lower) = (opened.chain, opened.lower);
     if plan.caller.is_root() {
         for number in 0..plan.layers.len() {
             let layer = trees.pop_front().ok_or(io::ErrorKind::NotFound).during("show a layer")?;
             chain.push(staging.attach(&format!("below{number}"), &layer)?);
         }
+        lower = layered::stage(plan, &staging, &mut trees)?;
     }
-    let own = chain.writable(disk.as_fd(), "root", 0o755)?;
+    let own = match plan.base {
+        Base::Host => chain.writable(disk.as_fd(), "root", 0o755)?,
+        Base::Layers(_) => layered::root(plan, disk.as_fd(), &chain, &lower)?,
+    };
     let root = staging.attach("new", &own)?;
     let covers = system::Covers::default();
     let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, chain, covers };
-    builder.own_directories()?;
-    builder.image()?;
-    system::mount_all(plan, builder.root.as_fd(), &mut builder.covers)?;
-    builder.own_etc()?;
+    builder.system()?;
     let root = mount::open_place(builder.root.as_fd(), Path::new(".")).during("open the new root")?;
     let stores = match &plan.certificate {
         Some(certificate) => Some(builder.stores(root.as_fd(), certificate)?),
@@ -122,73 +126,34 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
     Ok(Built { layer, served: opened.served })
 }
 
-/// Makes what [`build`] would make on the disk of a sandbox like this, for one that comes later.
-pub(super) fn furnish(plan: &Plan, disk: BorrowedFd<'_>) -> Result<(), Failed> {
-    let root = mount::make_dir(disk, Path::new("root")).during("make the root directory")?;
-    own_directories(plan, root.as_fd())?;
-    let places = plan.image.trees.iter().map(|tree| tree.host.as_path());
-    for place in places.chain(["/proc", "/sys", "/dev", "/run"].map(Path::new)) {
-        if place.components().count() == 2 {
-            mount::make_dir(root.as_fd(), place).during("make a mount point")?;
-        }
-    }
-    for tree in &plan.image.trees {
-        let is_etc = tree.host == Path::new("/etc");
-        if plan.caller.is_root() || (is_etc && !matches!(tree.hide, Hide::Masks(_))) {
-            let (upper, _) = layers::make(disk, &layers::part_of(&tree.host), None)?;
-            if is_etc {
-                own::write_shared(upper.as_fd(), &plan.etc)?;
-            }
-        }
-    }
-    for path in &plan.image.covered {
-        layers::make_own(disk, &covered_name(path), 0o1777)?;
-    }
-    Ok(())
-}
-
 /// The devpts of the sandbox as programs inside see it: terminals made through it have their right names there.
 pub(super) fn open_terminals() -> Result<OwnedFd, Failed> {
     open_dir(CWD, Path::new("/dev/pts")).during("open /dev/pts")
 }
 
-struct Builder<'a> {
-    plan: &'a Plan,
-    staging: Staging,
-    disk: OwnedFd,
-    root: OwnedFd,
-    trees: VecDeque<OwnedFd>,
-    layers: VecDeque<OwnedFd>,
-    chain: Chain,
-    covers: system::Covers,
+pub(super) struct Builder<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) staging: Staging,
+    pub(super) disk: OwnedFd,
+    pub(super) root: OwnedFd,
+    pub(super) trees: VecDeque<OwnedFd>,
+    pub(super) layers: VecDeque<OwnedFd>,
+    pub(super) chain: Chain,
+    pub(super) covers: system::Covers,
 }
 
 impl Builder<'_> {
-    /// Directories that are the sandbox's own, on its disk.
-    fn own_directories(&self) -> Result<(), Failed> {
-        own_directories(self.plan, self.root.as_fd())?;
-        let home = variable(self.plan, "HOME").unwrap_or("/root");
-        if home.starts_with("/home/") {
-            let home =
-                mount::make_dir(self.root.as_fd(), Path::new(home)).during("make the home directory")?;
-            self.give(&home).during("give the home directory to its user")?;
-        } else if self.plan.user.uid != 0 && home == "/root" {
-            let home = mount::make_dir(self.root.as_fd(), Path::new("/root")).during("open /root")?;
-            self.give(&home).during("give the home directory to its user")?;
+    /// Everything but what was asked for besides the root.
+    fn system(&mut self) -> Result<(), Failed> {
+        if let Base::Layers(_) = self.plan.base {
+            self.probe_layered()?;
+            system::mount_all(self.plan, self.root.as_fd(), &mut self.covers)?;
+            return self.furnish_layered();
         }
-        let owner = (self.plan.user.uid, self.plan.user.gid);
-        home::write(self.root.as_fd(), Path::new(home), &self.plan.home_files, owner)
-    }
-
-    /// Where `/etc` is no overlay, our own files lie over the host's.
-    fn own_etc(&self) -> Result<(), Failed> {
-        let is_bind = |tree: &Tree| tree.host == Path::new("/etc") && matches!(tree.hide, Hide::Masks(_));
-        if self.plan.caller.is_root() || !self.plan.image.trees.iter().any(is_bind) {
-            return Ok(());
-        }
-        let memory = etc::memory().during("make room for our own files of /etc")?;
-        let memory = self.staging.attach("etc", &memory)?;
-        etc::cover(self.root.as_fd(), &memory, &self.plan.etc)
+        self.own_directories()?;
+        self.image()?;
+        system::mount_all(self.plan, self.root.as_fd(), &mut self.covers)?;
+        self.own_etc()
     }
 
     /// The trust stores of the root, about to be covered.
@@ -197,149 +162,11 @@ impl Builder<'_> {
         trust::Stores::begin(root, self.staging.attach("trust", &memory)?, certificate)
     }
 
-    fn give(&self, directory: &OwnedFd) -> io::Result<()> {
+    pub(super) fn give(&self, directory: &OwnedFd) -> io::Result<()> {
         let (user, group) = (self.plan.user.uid, self.plan.user.gid);
         let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
         let flags = rustix::fs::AtFlags::EMPTY_PATH;
         Ok(rustix::fs::chownat(directory, "", Some(owner.0), Some(owner.1), flags)?)
-    }
-
-    /// The host's directories.
-    fn image(&mut self) -> Result<(), Failed> {
-        for (number, tree) in self.plan.image.trees.iter().enumerate() {
-            let step = format!("show {}", tree.host.display());
-            if self.plan.caller.is_root() {
-                let layer = match &tree.hide {
-                    Hide::Layer(_) => self.trees.pop_front(),
-                    Hide::Nothing | Hide::Masks(_) => None,
-                };
-                let host = self.trees.pop_front().ok_or(io::ErrorKind::NotFound).during(&step)?;
-                self.writable_overlay(number, tree, layer, &host)?;
-                continue;
-            }
-            match &tree.hide {
-                Hide::Masks(masks) => {
-                    self.read_only_bind(tree)?;
-                    self.cover_all(masks)?;
-                }
-                _ if tree.host == Path::new("/etc") => self.user_overlay(tree, Access::ReadWrite)?,
-                Hide::Layer(_) => self.user_overlay(tree, Access::ReadOnly)?,
-                Hide::Nothing if self.is_changed(tree)? => self.user_overlay(tree, Access::ReadOnly)?,
-                Hide::Nothing => self.read_only_bind(tree)?,
-            }
-        }
-        self.own_covered()?;
-        if self.plan.caller.is_root() { self.probe_write() } else { Ok(()) }
-    }
-
-    /// As host root: shifted lower layers, a plain upper one.
-    fn writable_overlay(
-        &self,
-        number: usize,
-        tree: &Tree,
-        layer: Option<OwnedFd>,
-        host: &OwnedFd,
-    ) -> Result<(), Failed> {
-        let layer = match layer {
-            Some(layer) => Some(self.staging.attach(&format!("h{number}"), &layer)?),
-            None => None,
-        };
-        let host = self.staging.attach(&format!("l{number}"), host)?;
-        let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
-        self.overlay(tree, &lower, Access::ReadWrite)
-    }
-
-    /// Whether a layer changes it: one that was written where it could be.
-    fn is_changed(&self, tree: &Tree) -> Result<bool, Failed> {
-        Ok(!self.chain.part(Path::new(&layers::part_of(&tree.host)))?.is_empty())
-    }
-
-    /// As an ordinary user: the host's directory below what hides parts of it.
-    fn user_overlay(&mut self, tree: &Tree, access: Access) -> Result<(), Failed> {
-        let step = format!("show {}", tree.host.display());
-        let host = open_dir(CWD, &tree.source).during(&step)?;
-        let layer = match &tree.hide {
-            Hide::Layer(_) => Some(self.layers.pop_front().ok_or(io::ErrorKind::NotFound).during(&step)?),
-            Hide::Nothing | Hide::Masks(_) => None,
-        };
-        let lower: Vec<PathBuf> = layer.iter().chain([&host]).map(fd_path).collect();
-        self.overlay(tree, &lower, access)
-    }
-
-    fn overlay(&self, tree: &Tree, lower: &[PathBuf], access: Access) -> Result<(), Failed> {
-        let step = format!("show {} through an overlay", tree.host.display());
-        let below = self.chain.part(Path::new(&layers::part_of(&tree.host)))?;
-        let writable = match access {
-            Access::ReadOnly => None,
-            Access::ReadWrite => Some(self.upper(tree, &below)?),
-        };
-        let below: Vec<PathBuf> = below.iter().map(fd_path).collect();
-        let lower: Vec<&Path> = below.iter().chain(lower).map(PathBuf::as_path).collect();
-        let paths = writable.as_ref().map(|(upper, work)| (fd_path(upper), fd_path(work)));
-        let parts = Overlay {
-            lower: &lower,
-            upper: paths.as_ref().map(|(upper, work)| (upper.as_path(), work.as_path())),
-        };
-        let overlay = mount::overlay(&parts).during(&step)?;
-        if self.plan.root == Access::ReadOnly || access == Access::ReadOnly {
-            mount::make_read_only(overlay.as_fd(), Depth::One).during(&step)?;
-        }
-        let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
-        mount::attach(overlay.as_fd(), target.as_fd()).during(&step)
-    }
-
-    /// The upper and work directory of one overlay, with our own files in it.
-    fn upper(&self, tree: &Tree, below: &[OwnedFd]) -> Result<(OwnedFd, OwnedFd), Failed> {
-        let (upper, work) = layers::make(self.disk.as_fd(), &layers::part_of(&tree.host), below.first())?;
-        if tree.host == Path::new("/etc") {
-            own::write(upper.as_fd(), below, &self.plan.etc)?;
-        }
-        Ok((upper, work))
-    }
-
-    fn read_only_bind(&self, tree: &Tree) -> Result<(), Failed> {
-        let step = format!("show {}", tree.host.display());
-        let below = tree.host.components().count() > 2;
-        if below && mount::open_beneath(self.root.as_fd(), &tree.host).is_ok_and(|place| is_mounted(&place)) {
-            // It came along with the directory above it.
-            return Ok(());
-        }
-        let bound = mount::clone_tree(CWD, &tree.source, Depth::Recursive).during(&step)?;
-        mount::restrict(bound.as_fd(), Access::ReadOnly, Depth::Recursive).during(&step)?;
-        let target = mount::make_dir(self.root.as_fd(), &tree.host).during(&step)?;
-        mount::attach(bound.as_fd(), target.as_fd()).during(&step)
-    }
-
-    fn cover_all(&mut self, masks: &[Mask]) -> Result<(), Failed> {
-        for mask in masks {
-            let Some(target) = system::open_if_there(self.root.as_fd(), &mask.path)? else { continue };
-            self.covers.cover(&target).during(&format!("hide {}", mask.path.display()))?;
-        }
-        Ok(())
-    }
-
-    /// Directories of the host that are there as places only, such as `/var/tmp`: the sandbox has its own.
-    fn own_covered(&self) -> Result<(), Failed> {
-        for path in &self.plan.image.covered {
-            let step = format!("make the sandbox's own {}", path.display());
-            let Some(target) = system::open_if_there(self.root.as_fd(), path)? else { continue };
-            let tree = self.chain.writable(self.disk.as_fd(), &covered_name(path), 0o1777)?;
-            mount::attach(tree.as_fd(), target.as_fd()).during(&step)?;
-        }
-        Ok(())
-    }
-
-    /// An overlay can mount and then refuse every write: found out here, not by the program.
-    fn probe_write(&self) -> Result<(), Failed> {
-        if self.plan.root == Access::ReadOnly || self.plan.image.trees.is_empty() {
-            return Ok(());
-        }
-        let probe = Path::new("usr/.airlock-probe");
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600))
-            .during("write into the overlay of /usr")?;
-        rustix::fs::unlinkat(&self.root, probe, rustix::fs::AtFlags::empty())
-            .during("write into the overlay of /usr")
     }
 
     /// The workspace and other paths of the host. Gives the layer of a workspace that is copied on write.
@@ -434,12 +261,6 @@ enum Source {
     Place(OwnedFd),
 }
 
-fn is_mounted(place: &OwnedFd) -> bool {
-    let flags = rustix::fs::AtFlags::EMPTY_PATH;
-    rustix::fs::statx(place, "", flags, rustix::fs::StatxFlags::empty())
-        .is_ok_and(|stat| stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
-}
-
 fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {
     let step = "make a bounded disk in memory";
     let size = CString::new(bytes.to_string()).during(step)?;
@@ -450,7 +271,7 @@ fn bounded_tmpfs(bytes: u64) -> Result<OwnedFd, Failed> {
 }
 
 /// A variable of the program's environment.
-fn variable<'p>(plan: &'p Plan, name: &str) -> Option<&'p str> {
+pub(super) fn variable<'p>(plan: &'p Plan, name: &str) -> Option<&'p str> {
     plan.env
         .iter()
         .find_map(|entry| entry.split_once('=').filter(|(own, _)| *own == name))
@@ -467,26 +288,6 @@ fn reopen(bind: &Bind) -> Result<OwnedFd, Failed> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it was replaced meanwhile")).during(&step);
     }
     Ok(opened)
-}
-
-/// Directories and links of a root that are nobody's but the sandbox's.
-fn own_directories(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
-    for (name, mode) in [("root", 0o700), ("home", 0o755), ("tmp", 0o1777), ("mnt", 0o755), ("srv", 0o755)] {
-        layers::make_own(root, name, mode)?;
-    }
-    for link in &plan.image.links {
-        let name = link.path.strip_prefix("/").unwrap_or(&link.path);
-        match rustix::fs::symlinkat(&link.target, root, name) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(err) => return Err(err).during(&format!("make {}", link.path.display())),
-        }
-    }
-    Ok(())
-}
-
-/// What stands on the disk for a directory of the host that is covered.
-fn covered_name(path: &Path) -> String {
-    format!("own{}", path.display().to_string().replace('/', "-"))
 }
 
 /// A path that means exactly this descriptor, for calls that only take paths.

@@ -1,7 +1,10 @@
 //! `/proc`, `/sys`, `/dev`, `/run`: made fresh for every sandbox, with what should not be touched covered.
 
 use super::{During, Failed};
-use airlock_engine::{Plan, plan::INSTALL_HINTS};
+use airlock_engine::{
+    Plan,
+    plan::{Base, INSTALL_HINTS},
+};
 use airlock_linux::mount::{self, Access, Depth};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::{
@@ -53,6 +56,18 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>, covers: &mut Covers) 
     attach_at(root, "proc", &proc)?;
     let sys = mount::sysfs().during("mount a fresh /sys")?;
     attach_at(root, "sys", &sys)?;
+    if plan.base == Base::Host {
+        run(plan, root)?;
+    }
+    if plan.root == Access::ReadOnly {
+        temporary(plan, root)?;
+    }
+    devices(plan, root)?;
+    protect(root, covers)
+}
+
+/// `/run` of the sandbox's own. An image has its own, with directories that its programs expect.
+fn run(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
     let run = mount::tmpfs(&[(c"mode", c"755"), (c"size", RUN_SIZE)]).during("make /run")?;
     rustix::fs::mkdirat(&run, "lock", Mode::from_raw_mode(0o1777)).during("make /run/lock")?;
     rustix::fs::chmodat(&run, "lock", Mode::from_raw_mode(0o1777), AtFlags::empty())
@@ -60,15 +75,19 @@ pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>, covers: &mut Covers) 
     if !plan.caller.is_root() {
         install_hints(run.as_fd()).during("make /run/airlock")?;
     }
-    attach_at(root, "run", &run)?;
-    if plan.root == Access::ReadOnly {
-        for name in ["tmp", "var/tmp"] {
-            let own = mount::tmpfs(&[(c"mode", c"1777")]).during("make a temporary directory")?;
-            attach_at(root, name, &own)?;
+    attach_at(root, "run", &run)
+}
+
+/// Where the root is read-only, temporary directories are not. An image may have links in their place, or nothing.
+fn temporary(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Failed> {
+    for name in ["tmp", "var/tmp"] {
+        if plan.base != Base::Host && mount::open_plain(root, Path::new(name)).is_err() {
+            continue;
         }
+        let own = mount::tmpfs(&[(c"mode", c"1777")]).during("make a temporary directory")?;
+        attach_at(root, name, &own)?;
     }
-    devices(plan, root)?;
-    protect(root, covers)
+    Ok(())
 }
 
 /// An ordinary user's sandbox has a read-only system. Who tries to install a system package is told what to do; any

@@ -139,6 +139,8 @@ impl<'a> Stores<'a> {
     /// What a path of the root leads to; where it leads nowhere, no program reads a store there.
     fn there(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
         match mount::open_beneath(self.root, path) {
+            // What the kernel tells is no store, whatever link leads to it: it might be about us.
+            Ok(place) if mount::is_kernels(&place) => Ok(None),
             Ok(place) => Ok(Some(place)),
             Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(None)

@@ -167,7 +167,7 @@ impl Connection {
                 None
             }
             Request::Stop { grace_ms } => {
-                let exit = self.keeper.end(signal::TERM, Duration::from_millis(grace_ms)).await;
+                let exit = self.keeper.end(self.keeper.stop_signal(), Duration::from_millis(grace_ms)).await;
                 exit.map(Reply::Ended)
             }
             Request::Restart { grace_ms } => done(self.keeper.restart(Duration::from_millis(grace_ms)).await),

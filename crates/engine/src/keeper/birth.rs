@@ -3,7 +3,7 @@
 use super::{
     Keeper, Tasks,
     confine::{Confined, bounded_disk, confine, other_limits, refuse_limit},
-    guard, life, link,
+    guard, health, life, link,
     log::Log,
     program, provided, spare, visit, wall, watch, watched,
 };
@@ -184,6 +184,9 @@ impl Born {
         tasks.spawn_local(link::write(link.clone(), queue));
         tasks.spawn_local(link::read(link, keeper.clone()));
         tasks.spawn_local(watch::disk(keeper.clone()));
+        if let Some(check) = keeper.spec.health.clone().filter(|_| !keeper.is_visited) {
+            tasks.spawn_local(health::watch(keeper.clone(), check));
+        }
         if is_recheck_due {
             tasks.spawn_local(watch::recheck_host(keeper.clone()));
         }
@@ -240,7 +243,7 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
     state.status = Status::Creating;
     state.exit = None;
     state.restarts = 0;
-    state.note = None;
+    (state.note, state.health) = (None, None);
     if matches!(spec.workspace, Workspace::Cow { .. }) && state.copied_since.is_none() {
         state.copied_since = Some(stamp_now());
     }

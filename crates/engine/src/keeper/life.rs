@@ -161,7 +161,7 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                     return Outcome::Ordered { restart: false, end };
                 }
                 Some(Order::Restart { grace }) => {
-                    let end = put_down(keeper, program, signal::TERM, grace).await;
+                    let end = put_down(keeper, program, keeper.stop_signal(), grace).await;
                     return Outcome::Ordered { restart: true, end };
                 }
                 None => return Outcome::GuestDied,
@@ -171,7 +171,7 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                 is_written = true;
             }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                put_down(keeper, program, signal::TERM, GRACE).await;
+                put_down(keeper, program, keeper.stop_signal(), GRACE).await;
                 return Outcome::TimedOut;
             }
         }

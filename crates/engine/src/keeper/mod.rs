@@ -4,6 +4,7 @@
 //! runtime: [`life`] starts the program, waits, restarts, ends; doors ask for further programs through [`Keeper`].
 //!
 //! - [`guard`]: protected paths of a workspace that is written directly
+//! - `health`: whether the program does its work
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
 //! - `provided`: programmable mounts, and mounts while it runs
@@ -18,6 +19,7 @@
 pub mod birth;
 mod confine;
 pub(crate) mod guard;
+mod health;
 pub mod life;
 mod link;
 pub mod log;
@@ -33,7 +35,7 @@ mod watch;
 
 use crate::{
     backend::Launched,
-    plan::{self, Plan},
+    plan::{self, Base, Plan},
     store::{Gone, Sandbox},
 };
 use airlock_gate::{Gate, secrets::Bound};
@@ -42,7 +44,7 @@ use airlock_linux::cgroup::Group;
 use airlock_net::wall::Wall;
 use airlock_protocol::{
     control::{Exec, Refusal},
-    guest::ToGuest,
+    guest::{ToGuest, User},
     spec::{DiskBy, Spec},
     state::{Exit, State, Status},
 };
@@ -127,7 +129,7 @@ impl Keeper {
             env.push(format!("{name}={value}"));
         }
         let user = match &exec.user {
-            Some(user) => plan::find_user(user, &self.plan.etc)?.0,
+            Some(user) => self.find_user(user)?,
             None => self.plan.user.clone(),
         };
         let workdir = match exec.workdir {
@@ -139,6 +141,15 @@ impl Keeper {
         let program = self.start(wanted, passed, tasks).await?;
         self.gate.tell(airlock_protocol::event::Event::Exec { command });
         Ok(program)
+    }
+
+    /// A user as the sandbox's own accounts name it.
+    fn find_user(&self, user: &str) -> Result<User, Refusal> {
+        if self.plan.base == Base::Host {
+            return Ok(plan::find_user(user, &self.plan.etc)?.0);
+        }
+        let accounts = plan::base::accounts(&self.spec, &self.sandbox, &self.plan.caller)?;
+        Ok(plan::find_user_in(user, &accounts, &self.plan.caller)?.0)
     }
 
     /// A secret's value never enters, whoever brings it.
@@ -179,6 +190,11 @@ impl Keeper {
             early.push(signal);
         }
         Ok(())
+    }
+
+    /// What asks its program to end.
+    pub fn stop_signal(&self) -> i32 {
+        self.spec.stop_signal.unwrap_or(airlock_linux::signal::TERM)
     }
 
     /// Ends the main program and the sandbox with it. Returns when that has happened.

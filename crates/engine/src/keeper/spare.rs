@@ -7,7 +7,7 @@
 use crate::{
     backend::Backend,
     plan::{
-        Caller, Plan,
+        Base, Caller, Plan, base,
         ids::{is_shifted, shifted_base},
         is_shared,
     },
@@ -34,7 +34,7 @@ pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'s
     let own_disk = spec.limits.disk.is_none_or(|disk| disk.by == DiskBy::Watched);
     // What is made in advance would hide what a layer below has in the same place.
     let has_layers = sandbox.chain().map_or(true, |chain| !chain.layers.is_empty());
-    if !own_disk || has_layers || spec.user != "0" || sandbox.disk().exists() {
+    if base::is_layered(spec) || !own_disk || has_layers || spec.user != "0" || sandbox.disk().exists() {
         return;
     }
     let ending = fingerprint(etc);
@@ -48,7 +48,7 @@ pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'s
 /// Makes a spare disk like the one of `plan`, unless there are enough. Not having one costs a millisecond, so that
 /// nothing is said if it fails.
 pub(super) fn make(store: &Store, backend: &dyn Backend, plan: &Plan) {
-    if plan.user.uid != 0 || plan.bounds.disk.is_some() {
+    if plan.base != Base::Host || plan.user.uid != 0 || plan.bounds.disk.is_some() {
         return;
     }
     let ending = fingerprint(&plan.etc);

@@ -19,6 +19,7 @@ pub(super) fn without_program(spec: Spec) -> Spec {
         provided: Vec::new(),
         home_files: Vec::new(),
         restart: Restart::No,
+        health: None,
         keep: true,
         policy: Default::default(),
         script: None,

@@ -2,7 +2,7 @@
 
 use super::refusal;
 use crate::store::Sandbox;
-use airlock_images::host::Reader;
+use airlock_images::{host::Reader, layer::Ids};
 use airlock_linux::idmap::{self, Extent, IdMap, Writer};
 use airlock_protocol::{SandboxId, control::Refusal, guest::User};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
@@ -100,20 +100,20 @@ pub fn map(caller: &Caller, base: u32, user: &User) -> Result<IdMap, Refusal> {
 
 /// The ids that the files of images have on this host for sandboxes with this user inside, and a word that tells them from others.
 /// An ordinary user cannot map ids of a mount, so there is one tree for each user inside; with a single id there is one.
-pub fn of_images(caller: &Caller, user: &User) -> (String, IdMap) {
+pub fn of_images(caller: &Caller, user: &User) -> Ids {
     if caller.is_root() {
         let extent = Extent { inside: 0, outside: IMAGES_FIRST, count: IDS };
         let map = IdMap { users: vec![extent], groups: vec![extent], writer: Writer::Direct };
-        return ("root".to_owned(), map);
+        return Ids { key: "root".to_owned(), map };
     }
     if caller.has_single_id() {
         let users = vec![Extent { inside: 0, outside: caller.uid, count: 1 }];
         let groups = vec![Extent { inside: 0, outside: caller.gid, count: 1 }];
-        return ("single".to_owned(), IdMap { users, groups, writer: Writer::SingleId });
+        return Ids { key: "single".to_owned(), map: IdMap { users, groups, writer: Writer::SingleId } };
     }
     let users = around(user.uid, caller.uid, &caller.user_ranges);
     let groups = around(user.gid, caller.gid, &caller.group_ranges);
-    (key(&users, &groups), IdMap { users, groups, writer: Writer::Programs })
+    Ids { key: key(&users, &groups), map: IdMap { users, groups, writer: Writer::Programs } }
 }
 
 /// Tells maps apart (FNV-1a). Chance is all it stands against: a state directory is its owner's.
@@ -228,7 +228,7 @@ mod tests {
         let ranged = Caller { user_ranges: ranges.clone(), group_ranges: ranges, ..single.clone() };
         assert_eq!(of_images(&root, &user(0)), of_images(&root, &user(7)));
         assert_eq!(of_images(&single, &user(0)), of_images(&single, &user(7)));
-        assert_ne!(of_images(&ranged, &user(0)).0, of_images(&ranged, &user(7)).0);
+        assert_ne!(of_images(&ranged, &user(0)).key, of_images(&ranged, &user(7)).key);
         assert!(!is_shifted(IMAGES_FIRST) && !is_shifted(VOLUMES_FIRST));
     }
 

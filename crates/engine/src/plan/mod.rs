@@ -1,5 +1,6 @@
 //! From what was asked for to what was checked: only a [`Plan`] can be launched.
 //!
+//! - [`base`]: what the root is made of
 //! - [`ids`]: which ids a sandbox has on this host
 //! - [`places`]: host paths that may be shown inside, and where
 //! - [`volumes`]: directories that outlive the sandbox
@@ -7,6 +8,7 @@
 //! - [`search`]: what of a workspace is covered, hidden and protected
 //! - [`placeholder`]: what stands for protected paths that are not there
 
+pub mod base;
 pub mod bounds;
 pub mod ids;
 pub mod placeholder;
@@ -38,6 +40,7 @@ use airlock_protocol::{
 };
 use std::path::{Path, PathBuf};
 
+pub use base::{Accounts, Base, Lower};
 pub use bounds::Bounds;
 pub use ids::Caller;
 pub use places::{Bind, Served};
@@ -65,8 +68,12 @@ pub struct Plan {
     pub ids: IdMap,
     /// Who builds it.
     pub caller: Caller,
-    /// What of the host is its root.
+    /// What its root is made of.
+    pub base: Base,
+    /// What of the host is its root; nothing where it is made of layers.
     pub image: HostImage,
+    /// Directories of the image that are no part of the root's changes.
+    pub anonymous: Vec<PathBuf>,
     /// Host paths shown inside, the workspace first.
     pub binds: Vec<Bind>,
     /// Programmable mounts.
@@ -131,7 +138,10 @@ pub fn identify(
     caller: &Caller,
     etc: Vec<(&'static str, String)>,
 ) -> Result<Identity, Refusal> {
-    let (user, home) = find_user(&spec.user, &etc)?;
+    let (user, home) = match base::is_layered(spec) {
+        true => find_user_in(&spec.user, &base::accounts(spec, sandbox, caller)?, caller)?,
+        false => find_user(&spec.user, &etc)?,
+    };
     let ids = ids::map(caller, ids::base_of(sandbox), &user)?;
     Ok(Identity { etc, user, home, ids })
 }
@@ -148,8 +158,12 @@ pub fn check(
         return Err(refusal(125, "no command was given", None, Some("airlock run -- COMMAND")));
     }
     let store = sandbox.store();
-    let image = host::open(&view(sandbox, &caller), &mut |_| {})
-        .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?;
+    let base = base::of(spec, store, &caller, &identity.user)?;
+    let image = match &base {
+        Base::Layers(_) => HostImage::default(),
+        Base::Host => host::open(&view(sandbox, &caller), &mut |_| {})
+            .map_err(|err| refusal(125, "the host image cannot be made", Some(&chain(&err)), None))?,
+    };
     refuse_home_in_image(&caller, &image, store.home())?;
     let mut binds = places::binds(spec, &caller, store.home())?;
     binds.extend(volumes::binds(spec, store, &caller, &identity)?);
@@ -166,12 +180,14 @@ pub fn check(
         guest,
         command: spec.command.clone(),
         env: environment(spec, &caller, &home),
+        anonymous: anonymous(spec)?,
         workdir: workdir(&spec.workdir)?,
         user,
         hostname: spec.hostname.clone(),
         ids,
         bounds: bounds::resolve(&spec.limits, &caller)?,
         caller,
+        base,
         image,
         binds,
         provided,
@@ -217,14 +233,7 @@ pub fn view(sandbox: &Sandbox, caller: &Caller) -> View {
 /// Finds the user of a further program as the sandbox's own files name it.
 pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<(User, String), Refusal> {
     let file = |name: &str| etc.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text.as_str());
-    let found = host::users::find_user(file("passwd"), file("group"), text).map_err(|err| {
-        refusal(
-            125,
-            "this user cannot be taken",
-            Some(&chain(&err)),
-            Some("--user takes NAME, UID or UID:GID"),
-        )
-    })?;
+    let found = look_up(text, file("passwd"), file("group"))?;
     let home = match found.home.as_str() {
         home if home == "/root" || home.starts_with("/home/") => home.to_owned(),
         _ => format!("/home/{}", found.uid),
@@ -232,11 +241,42 @@ pub fn find_user(text: &str, etc: &[(&'static str, String)]) -> Result<(User, St
     Ok((User { uid: found.uid, gid: found.gid, groups: found.groups }, home))
 }
 
+/// Finds a user among the accounts of an image, as it names them. With a single id there are no supplementary groups.
+pub fn find_user_in(text: &str, accounts: &Accounts, caller: &Caller) -> Result<(User, String), Refusal> {
+    let found = look_up(text, &accounts.passwd, &accounts.group)?;
+    let groups = if caller.has_single_id() { Vec::new() } else { found.groups };
+    Ok((User { uid: found.uid, gid: found.gid, groups }, found.home))
+}
+
+fn look_up(text: &str, passwd: &str, group: &str) -> Result<host::users::User, Refusal> {
+    host::users::find_user(passwd, group, text).map_err(|err| {
+        refusal(
+            125,
+            "this user cannot be taken",
+            Some(&chain(&err)),
+            Some("--user takes NAME, UID or UID:GID"),
+        )
+    })
+}
+
+/// Directories of the image that are no part of the root's changes, but for those that something else is shown at.
+fn anonymous(spec: &Spec) -> Result<Vec<PathBuf>, Refusal> {
+    let others = spec.mounts.iter().map(|mount| &mount.target);
+    let others = others.chain(spec.tmpfs.iter().map(|tmpfs| &tmpfs.target));
+    let others = others.chain(spec.volumes.iter().map(|volume| &volume.target));
+    let others: Vec<&PathBuf> = others.chain(spec.provided.iter().map(|provided| &provided.target)).collect();
+    let free = spec.anonymous.iter().filter(|path| !others.contains(path));
+    free.map(|path| places::check_target(path).map(|()| path.clone())).collect()
+}
+
 /// The program's whole environment: what the spec names, a home, and what lets the installers of languages work
 /// where the sandbox can be written.
 fn environment(spec: &Spec, caller: &Caller, home: &str) -> Vec<String> {
     let mut env = spec.env.clone();
     let home = env.entry("HOME".to_owned()).or_insert_with(|| home.to_owned()).clone();
+    if base::is_layered(spec) {
+        return env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    }
     let mut set = |name: &str, value: String| {
         env.entry(name.to_owned()).or_insert(value);
     };
@@ -304,17 +344,20 @@ fn plain(text: &str) -> &str {
 /// Our own files in `/etc`, whatever the host has there.
 pub fn etc_files(spec: &Spec, caller: &Caller) -> Result<Vec<(&'static str, String)>, Refusal> {
     use host::etc;
+    let mut files = vec![
+        ("hosts", etc::hosts(&spec.hostname)),
+        ("hostname", etc::hostname(&spec.hostname)),
+        ("resolv.conf", etc::resolv_conf(Some(OUTSIDE_V4.into()))),
+    ];
+    if base::is_layered(spec) {
+        return Ok(files);
+    }
     let read = |path: &str| {
         std::fs::read_to_string(path)
             .map_err(|err| refusal(125, &format!("could not read {path}"), Some(&err.to_string()), None))
     };
     let passwd = etc::passwd(&read("/etc/passwd")?, None);
     let group = etc::group(&read("/etc/group")?, &passwd, None);
-    let mut files = vec![
-        ("hosts", etc::hosts(&spec.hostname)),
-        ("hostname", etc::hostname(&spec.hostname)),
-        ("resolv.conf", etc::resolv_conf(Some(OUTSIDE_V4.into()))),
-    ];
     if caller.is_root() {
         files.push(("shadow", etc::shadow(&passwd)));
         files.push(("gshadow", etc::gshadow(&group)));

@@ -101,6 +101,22 @@ pub fn binds(spec: &Spec, caller: &Caller, home: &Path) -> Result<Vec<Bind>, Ref
     Ok(binds)
 }
 
+/// Checks a directory of the host that is to be a sandbox's root; gives its real path.
+pub fn rootfs(path: &Path, caller: &Caller, home: &Path) -> Result<PathBuf, Refusal> {
+    let source = open_source(path, "root file system")?;
+    let host = real_path(&source, path)?;
+    let refused = Refused { homes: homes(caller), airlock: home.to_owned() };
+    let what = format!("{} cannot be a root file system", host.display());
+    if let Some(why) = refused.why(&host) {
+        return Err(refusal(125, &what, Some(&why), Some("unpack one into a directory of its own")));
+    }
+    let stat = rustix::fs::fstat(&source).map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(host),
+        _ => Err(refusal(125, &what, Some("it is not a directory"), None)),
+    }
+}
+
 /// A programmable mount whose directories of the host were checked and opened.
 #[derive(Debug)]
 pub struct Served {

@@ -8,6 +8,7 @@
 //! - [`mod@archive`]: tar archives, read entry by entry
 //! - [`compression`]: how layers are compressed
 //! - [`pack`]: an OCI layer of it
+//! - [`merge`]: several trees, one upon the other
 //! - [`unpack`]: a tree of OCI layers
 //! - [`layout`]: an OCI layout in one file
 
@@ -15,6 +16,7 @@ pub mod archive;
 pub mod compression;
 pub mod copy;
 pub mod layout;
+pub mod merge;
 pub mod pack;
 mod tree;
 pub mod unpack;

@@ -1,7 +1,10 @@
-//! An OCI layer of a tree: a tar archive, compressed by zstd, in which whiteouts have the form that OCI gives them.
+//! An OCI layer of a tree: a tar archive in which whiteouts have the form that OCI gives them. The same tree gives the same
+//! bytes.
 
 use super::{
-    Error, failed,
+    Error,
+    compression::{Compression, Encoder},
+    failed,
     tree::{self, attributes, open_file},
     walk::{Entry, Step, walk},
 };
@@ -37,8 +40,81 @@ pub struct Form<'a> {
     pub prefix: &'a [u8],
     /// Names at its top that are left out.
     pub without: &'a [&'a str],
-    /// How hard zstd tries.
+    /// How it is compressed.
+    pub compression: Compression,
+    /// How hard that tries.
     pub level: i32,
+    /// Nothing in it was changed after this second.
+    pub not_after: Option<u64>,
+    /// Whether the tree itself is an entry.
+    pub top: Top,
+    /// Which attributes come with it.
+    pub attributes: Attributes,
+    /// What the tree is.
+    pub holds: Holds,
+}
+
+impl Form<'static> {
+    /// A part of a sandbox, for another machine's airlock.
+    pub fn of_sandbox(level: i32) -> Form<'static> {
+        Form {
+            prefix: b"",
+            without: &[],
+            compression: Compression::Zstd,
+            level,
+            not_after: None,
+            top: Top::Told,
+            attributes: Attributes::Persons,
+            holds: Holds::Changes,
+        }
+    }
+
+    /// A layer of an image.
+    pub fn of_image(compression: Compression, not_after: Option<u64>) -> Form<'static> {
+        let level = if compression == Compression::Gzip { 6 } else { 3 };
+        Form {
+            prefix: b"",
+            without: &[],
+            compression,
+            level,
+            not_after,
+            top: Top::ToldIfOdd,
+            attributes: Attributes::AndCapabilities,
+            holds: Holds::Changes,
+        }
+    }
+
+    /// A root file system, as it is.
+    pub fn of_root(not_after: Option<u64>) -> Form<'static> {
+        Form { holds: Holds::Everything, ..Form::of_image(Compression::Plain, not_after) }
+    }
+}
+
+/// Whether a tree itself is an entry of its archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Top {
+    /// Always.
+    Told,
+    /// Where it is something else than a directory of root's that all may read.
+    ToldIfOdd,
+}
+
+/// What a tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// What was changed in whatever lies below it.
+    Changes,
+    /// All there is.
+    Everything,
+}
+
+/// Which extended attributes come into an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attributes {
+    /// Those that a person gave.
+    Persons,
+    /// And capabilities of programs, as this process sees them.
+    AndCapabilities,
 }
 
 /// How the names of whiteouts begin.
@@ -49,6 +125,8 @@ pub(super) const OPAQUE: &[u8] = b".wh..wh..opq";
 pub(super) const ATTRIBUTE: &str = "SCHILY.xattr.";
 /// Paths of files with several names that are remembered; others become several files.
 const MOST_LINK_BYTES: usize = 64 << 20;
+/// Bytes that are compressed at once.
+const PIECE: usize = 256 << 10;
 
 /// Writes what is below `top` to `out`.
 pub fn pack(
@@ -57,13 +135,28 @@ pub fn pack(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Packed, Error> {
+    pack_all(top, form, out, progress, &mut |visit| walk(top, visit))
+}
+
+/// What goes through a tree: it gives each step to whom it is told.
+pub(super) type Walk<'a> =
+    &'a mut dyn FnMut(&mut dyn FnMut(Step<'_>) -> Result<(), Error>) -> Result<(), Error>;
+
+/// As [`pack`], with whatever `walk` comes to.
+pub(super) fn pack_all(
+    top: BorrowedFd<'_>,
+    form: Form<'_>,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64),
+    walk: Walk<'_>,
+) -> Result<Packed, Error> {
     let end = |err: io::Error| failed("write", b"the archive")(err);
     let compressed = Counted { to: out, hash: Sha256::new(), bytes: 0 };
-    let encoder = zstd::stream::write::Encoder::new(compressed, form.level).map_err(end)?;
+    let encoder = Encoder::new(compressed, form.compression, form.level).map_err(end)?;
     let plain = Counted { to: encoder, hash: Sha256::new(), bytes: 0 };
     let mut packing = Packing {
         form,
-        to: Builder::new(plain),
+        to: Builder::new(io::BufWriter::with_capacity(PIECE, plain)),
         links: BTreeMap::new(),
         held: 0,
         entries: 0,
@@ -71,7 +164,7 @@ pub fn pack(
         progress,
     };
     packing.top(top).map_err(failed("pack", b"."))?;
-    walk(top, &mut |step| match step {
+    walk(&mut |step| match step {
         Step::Enter(entry) | Step::Meet(entry) => {
             let step = failed("pack", entry.path);
             packing.add(&entry).map_err(step)
@@ -79,7 +172,7 @@ pub fn pack(
         Step::Leave(_) => Ok(()),
     })?;
     let Packing { to, entries, left_out, .. } = packing;
-    let plain = to.into_inner().map_err(end)?;
+    let plain = to.into_inner().and_then(|plain| Ok(plain.into_inner()?)).map_err(end)?;
     let diff_id = hexadecimal(plain.hash);
     let compressed = plain.to.finish().map_err(end)?;
     let (digest, size) = (hexadecimal(compressed.hash), compressed.bytes);
@@ -105,7 +198,13 @@ struct Packing<'a, W: Write> {
 impl<W: Write> Packing<'_, W> {
     /// The owner and mode of the tree itself. It does not count as an entry.
     fn top(&mut self, top: BorrowedFd<'_>) -> io::Result<()> {
-        let mut header = header(EntryType::Directory, &rustix::fs::fstat(top)?, 0);
+        let stat = rustix::fs::fstat(top)?;
+        if self.form.top == Top::ToldIfOdd
+            && (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (0, 0, 0o755)
+        {
+            return Ok(());
+        }
+        let mut header = self.header(EntryType::Directory, &stat, 0);
         let path =
             if self.form.prefix.is_empty() { b"./".to_vec() } else { [self.form.prefix, b"/"].concat() };
         if !put(&mut header.as_ustar_mut().map(|ustar| &mut ustar.name[..]), &path) {
@@ -151,10 +250,13 @@ impl<W: Write> Packing<'_, W> {
 
     fn directory(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         let found = entry.directory.map(attributes).transpose()?.unwrap_or_default();
-        let told = told(&found);
+        let told = self.told(&found);
         let extras: Vec<(&str, &[u8])> = told.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         self.write(EntryType::Directory, entry, &extras, (0, &mut io::empty()))?;
-        if found.iter().any(|(name, value)| name.as_c_str() == tree::OPAQUE && value == b"y") {
+        let is_opaque = |found: &[(std::ffi::CString, Vec<u8>)]| {
+            found.iter().any(|(name, value)| name.as_c_str() == tree::OPAQUE && value == b"y")
+        };
+        if self.form.holds == Holds::Changes && is_opaque(&found) {
             let mut path = self.path(entry.path);
             path.push(b'/');
             path.extend_from_slice(OPAQUE);
@@ -171,7 +273,7 @@ impl<W: Write> Packing<'_, W> {
         }
         let file = open_file(entry.parent, entry.name)?;
         let found = attributes(std::os::fd::AsFd::as_fd(&file))?;
-        let told = told(&found);
+        let told = self.told(&found);
         let extras: Vec<(&str, &[u8])> = told.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.write(EntryType::Regular, entry, &extras, (size, &mut file.take(size)))?;
@@ -197,7 +299,7 @@ impl<W: Write> Packing<'_, W> {
             path.push(b'/');
         }
         let mut extras = extras.to_vec();
-        let mut header = header(kind, entry.stat, size);
+        let mut header = self.header(kind, entry.stat, size);
         if !put(&mut header.as_ustar_mut().map(|ustar| &mut ustar.name[..]), &path) {
             extras.push(("path", &path));
         }
@@ -219,7 +321,7 @@ impl<W: Write> Packing<'_, W> {
 
     /// A file that is there by its name alone.
     fn empty(&mut self, path: &[u8], stat: &Stat) -> io::Result<()> {
-        let mut header = header(EntryType::Regular, stat, 0);
+        let mut header = self.header(EntryType::Regular, stat, 0);
         header.set_mode(0o644);
         if !put(&mut header.as_ustar_mut().map(|ustar| &mut ustar.name[..]), path) {
             self.to.append_pax_extensions([("path", path)])?;
@@ -230,6 +332,36 @@ impl<W: Write> Packing<'_, W> {
         Ok(())
     }
 
+    fn header(&self, kind: EntryType, stat: &Stat, size: u64) -> Header {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(stat.st_mode & 0o7777);
+        header.set_uid(u64::from(stat.st_uid));
+        header.set_gid(u64::from(stat.st_gid));
+        let time = u64::try_from(stat.st_mtime).unwrap_or(0);
+        header.set_mtime(time.min(self.form.not_after.unwrap_or(u64::MAX)));
+        header
+    }
+
+    /// Attributes as an archive names them. Those of overlays have a form of their own, or mean nothing elsewhere.
+    fn told<'a>(&self, found: &'a [(std::ffi::CString, Vec<u8>)]) -> Vec<(String, &'a [u8])> {
+        let mut told = Vec::new();
+        for (name, value) in found {
+            let is_power =
+                name.as_c_str() == tree::CAPABILITY && self.form.attributes == Attributes::AndCapabilities;
+            let Ok(name) = name.to_str() else { continue };
+            let is_plain = name.starts_with("user.")
+                && !name.as_bytes().starts_with(tree::OVERLAY)
+                && !name.contains('=');
+            if is_plain || is_power {
+                told.push((format!("{ATTRIBUTE}{name}"), value.as_slice()));
+            }
+        }
+        told.sort();
+        told
+    }
+
     fn path(&self, path: &[u8]) -> Vec<u8> {
         match self.form.prefix {
             b"" => path.to_vec(),
@@ -238,34 +370,11 @@ impl<W: Write> Packing<'_, W> {
     }
 }
 
-fn header(kind: EntryType, stat: &Stat, size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_size(size);
-    header.set_mode(stat.st_mode & 0o7777);
-    header.set_uid(u64::from(stat.st_uid));
-    header.set_gid(u64::from(stat.st_gid));
-    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-    header
-}
-
 /// Puts a text into a field of a header, if there is room for it and its closing zero.
 fn put(field: &mut Option<&mut [u8]>, text: &[u8]) -> bool {
     let Some(field) = field.as_deref_mut().filter(|field| text.len() < field.len()) else { return false };
     field.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
     true
-}
-
-/// Attributes as an archive names them. Those of overlays have a form of their own, or mean nothing elsewhere.
-fn told(found: &[(std::ffi::CString, Vec<u8>)]) -> Vec<(String, &[u8])> {
-    let mut told = Vec::new();
-    for (name, value) in found {
-        let Ok(name) = name.to_str() else { continue };
-        if name.starts_with("user.") && !name.as_bytes().starts_with(tree::OVERLAY) && !name.contains('=') {
-            told.push((format!("{ATTRIBUTE}{name}"), value.as_slice()));
-        }
-    }
-    told
 }
 
 /// The path of something beside another.

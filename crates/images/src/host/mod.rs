@@ -131,8 +131,8 @@ pub struct Link {
     pub target: PathBuf,
 }
 
-/// What a sandbox may show of the host. While this value lives its layers stay on disk.
-#[derive(Debug)]
+/// What a sandbox may show of the host; by default nothing. While this value lives its layers stay on disk.
+#[derive(Debug, Default)]
 pub struct HostImage {
     /// The shown directories, parents before the mounts below them.
     pub trees: Vec<Tree>,
@@ -143,7 +143,7 @@ pub struct HostImage {
     pub covered: Vec<PathBuf>,
     /// Whether the last full scan is so old that [`recheck`] should be called once the program runs.
     pub is_recheck_due: bool,
-    lock: OwnedFd,
+    lock: Option<OwnedFd>,
 }
 
 /// How far a full scan has come.
@@ -211,8 +211,8 @@ impl View {
 
 impl HostImage {
     /// The lock that keeps the layers on disk while any process has it open: hand it to whoever outlives this value.
-    pub fn lock(&self) -> &OwnedFd {
-        &self.lock
+    pub fn lock(&self) -> Option<&OwnedFd> {
+        self.lock.as_ref()
     }
 }
 
@@ -427,7 +427,7 @@ fn image(view: &View, host: &Host, generation: Generation) -> HostImage {
         links: host.links.clone(),
         covered,
         is_recheck_due: is_due(&index),
-        lock,
+        lock: Some(lock),
     }
 }
 

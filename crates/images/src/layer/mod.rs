@@ -1,16 +1,19 @@
-//! Layers of images: unpacked into trees that overlays are built upon.
+//! Layers of images: unpacked into trees that overlays are built upon, and packed of what a sandbox changed.
 //!
 //! A layer is unpacked by a process that has the ids its files are to belong to and nothing else of this user's
 //! ([`begin`]). What comes is hostile: see [`airlock_files::layers::unpack`] for what is refused and what is contained.
 //! Several can be unpacked at once; each tells when it is done by a descriptor.
 //!
 //! - [`unpack`]: the work itself
+//! - [`pack`]: a layer of a tree
 //! - [`decoded`]: a layer is read, decompressed and hashed while what came of it is written
 
 mod decoded;
+mod pack;
 mod unpack;
 
 pub use airlock_files::layers::{compression::Compression, unpack::Told};
+pub use pack::{Packed, pack};
 pub(crate) use unpack::TRASH;
 pub use unpack::{Error, TREE, Work, begin, remove, unpack};
 

@@ -77,3 +77,32 @@ fn what_follows_the_archive_counts_for_its_digest() {
 
     assert!(unpacked(&blob(&content, Compression::Gzip), &Digest::of(&content)).is_ok());
 }
+
+#[test]
+fn a_packed_tree_is_the_same_bytes_again_and_unpacks_to_the_same_tree() {
+    let from = tempfile::tempdir().unwrap();
+    fs::create_dir(from.path().join("d")).unwrap();
+    fs::write(from.path().join("d/file"), "text").unwrap();
+    fs::hard_link(from.path().join("d/file"), from.path().join("again")).unwrap();
+    fs::set_permissions(from.path().join("d/file"), fs::Permissions::from_mode(0o4711)).unwrap();
+    let top = File::open(from.path()).unwrap();
+    let packed = |compression| {
+        let mut bytes = Vec::new();
+        (pack(top.as_fd(), compression, Some(1000), &mut bytes, &mut |_| {}).unwrap(), bytes)
+    };
+
+    for compression in [Compression::Gzip, Compression::Zstd, Compression::Plain] {
+        let (first, bytes) = packed(compression);
+        assert_eq!((&first, &bytes), (&packed(compression).0, &packed(compression).1));
+        assert_eq!((first.digest, first.size), (Digest::of(&bytes), bytes.len() as u64));
+        let mut blob = tempfile::tempfile().unwrap();
+        blob.write_all(&bytes).unwrap();
+
+        let (tree, _) = unpacked(&blob, &first.diff).unwrap();
+
+        let found = |name: &str| fs::metadata(tree.path().join(name)).unwrap();
+        assert_eq!(found("d/file").ino(), found("again").ino());
+        assert_eq!((found("again").mode() & 0o7777, found("d").mtime()), (0o4711, 1000));
+        assert_eq!(fs::read_to_string(tree.path().join("again")).unwrap(), "text");
+    }
+}

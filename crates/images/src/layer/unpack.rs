@@ -59,8 +59,8 @@ pub struct Work {
     ids: IdMap,
 }
 
-/// Begins to unpack `blob`, a layer whose content has the digest `diff`, into [`TREE`] below `folder`, which is there and
-/// holds nothing else. This process must have one thread. On an error, or when it is dropped, `folder` is for
+/// Begins to unpack `blob`, a layer whose content has the digest `diff`, into [`TREE`] below `folder`, which is there; the
+/// tree may be too, if it is empty. This process must have one thread. On an error, or when it is dropped, `folder` is for
 /// [`remove`].
 pub fn begin(ids: &Ids, blob: &File, diff: &Digest, folder: &Path) -> Result<Work, Error> {
     let tree = make(&folder.join(TREE), &ids.map)?;
@@ -145,7 +145,10 @@ fn bound(compressed: u64) -> u64 {
 /// A directory that the ids' root may write into.
 fn make(path: &Path, ids: &IdMap) -> Result<OwnedFd, Error> {
     let io = |source: io::Error| Error::Place { path: path.to_owned(), source };
-    fs::DirBuilder::new().create(path).map_err(io)?;
+    match fs::DirBuilder::new().create(path) {
+        Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(io(err)),
+        _ => {}
+    }
     if let (Writer::Direct, Some((user, group))) = (ids.writer, ids.user_outside(0).zip(ids.group_outside(0)))
     {
         std::os::unix::fs::chown(path, Some(user), Some(group)).map_err(io)?;

@@ -109,7 +109,7 @@ impl Exporting<'_> {
             let Some(at) = place_of(&part, workspace) else { continue };
             let file = unnamed(self.store).map_err(failed)?;
             let without: &[&str] = if part == "upper-etc" { &OURS } else { &[] };
-            let form = Form { prefix: at.as_bytes(), without, level: self.level };
+            let form = Form { prefix: at.as_bytes(), without, ..Form::of_sandbox(self.level) };
             let packed: Packed = within::run(&layer.ids, progress, |progress| {
                 let tree = open_at(&disk, Path::new(&part)).map_err(|err| chain(&err))?;
                 let mut out = io::BufWriter::new(&file);

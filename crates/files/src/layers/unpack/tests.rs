@@ -14,7 +14,7 @@ const PLENTY: u64 = 8 << 30;
 fn packed(from: &Path, prefix: &str, without: &[&str]) -> (Packed, Vec<u8>) {
     let mut bytes = Vec::new();
     let top = File::open(from).unwrap();
-    let form = Form { prefix: prefix.as_bytes(), without, level: 3 };
+    let form = Form { prefix: prefix.as_bytes(), without, ..Form::of_sandbox(3) };
     (pack(top.as_fd(), form, &mut bytes, &mut |_| {}).unwrap(), bytes)
 }
 

@@ -1,0 +1,138 @@
+//! Which root file system a run has: the host's own system, an image, or a directory.
+
+pub(crate) mod config;
+
+use crate::{
+    args::{Pull, RunArgs},
+    failure::Failure,
+    progress::Progress,
+    say::Voice,
+};
+use airlock_engine::{
+    plan::{Caller, base, find_user_in, ids},
+    store::Store,
+};
+use airlock_images::{
+    layer::Ids,
+    manifest::RunConfig,
+    store::{self as images, Hold, Image},
+};
+use airlock_protocol::{guest::User, spec};
+use std::path::PathBuf;
+
+/// The word for the host's own system.
+const HOST: &str = "host";
+
+/// A root that is not the host's own system.
+#[derive(Debug, Clone)]
+pub(crate) struct Root {
+    /// The image, if it is one.
+    pub(crate) image: Option<spec::Image>,
+    /// The directory, if it is one.
+    pub(crate) rootfs: Option<PathBuf>,
+    /// How it is run.
+    pub(crate) run: RunConfig,
+    /// Keeps its layers until a sandbox's spec names them.
+    _hold: Option<Hold>,
+}
+
+/// The root that the flags mean; none is the host's own system.
+pub(crate) fn choose(args: &RunArgs, store: &Store) -> Result<Option<Root>, Failure> {
+    if let Some(path) = &args.rootfs {
+        let rootfs = path.canonicalize().map_err(|err| {
+            Failure::because(format!("{} cannot be a root file system", path.display()), &err)
+        })?;
+        let (rootfs, run) = (Some(rootfs), RunConfig::default());
+        return Ok(Some(Root { image: None, rootfs, run, _hold: None }));
+    }
+    let Some(name) = args.image.as_deref().filter(|name| *name != HOST) else { return Ok(None) };
+    let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
+    let hold = hold(store)?;
+    let image = find(&hold, name, args.pull.unwrap_or_default())?;
+    Root::of(store, hold, &image, name, (args.user.as_deref(), voice)).map(Some)
+}
+
+/// Keeps images from being collected.
+pub(crate) fn hold(store: &Store) -> Result<Hold, Failure> {
+    images::Store::open(store.home()).and_then(|images| images.hold()).map_err(|err| failed(&err))
+}
+
+impl Root {
+    /// An image whose layers are ready for this user inside; without one, for the image's own.
+    pub(crate) fn of(
+        store: &Store,
+        hold: Hold,
+        image: &Image,
+        name: &str,
+        (user, voice): (Option<&str>, Voice),
+    ) -> Result<Root, Failure> {
+        let layers = image.layers.iter().map(|(_, diff)| diff.to_string()).collect();
+        let named = spec::Image { id: image.id.to_string(), name: name.to_owned(), layers };
+        let run = image.config.config.clone();
+        let own = Some(run.user.as_str()).filter(|user| !user.is_empty());
+        let user = user.or(own).unwrap_or("0");
+        unpack(store, &hold, (image, &named), user, voice)?;
+        Ok(Root { image: Some(named), rootfs: None, run, _hold: Some(hold) })
+    }
+}
+
+/// The image that is meant, as it is here or at its registry.
+fn find(hold: &Hold, name: &str, pull: Pull) -> Result<Image, Failure> {
+    match (hold.find(name), pull) {
+        (_, Pull::Always) => {
+            Err(Failure::new(format!("the image {name} cannot be asked for at its registry"))
+                .why("this version has no registries")
+                .fix("--pull never; `airlock images load` brings images from files"))
+        }
+        (Err(err), _) => Err(failed(&err)),
+        (Ok(image), _) => Ok(image),
+    }
+}
+
+/// Has a tree of every layer for the ids that a sandbox with this user has. Quick where they are there.
+fn unpack(
+    store: &Store,
+    hold: &Hold,
+    (image, named): (&Image, &spec::Image),
+    user: &str,
+    voice: Voice,
+) -> Result<(), Failure> {
+    let caller = Caller::current();
+    let root = User { uid: 0, gid: 0, groups: Vec::new() };
+    let ids = ids::of_images(&caller, &root);
+    if caller.is_root() || caller.has_single_id() {
+        return make(hold, image, &ids, voice);
+    }
+    // Whom a name means stands in the image, and whose its files are depends on whom is meant.
+    let is_somewhere = |layer: &String| airlock_engine::images::any_tree(store, layer).is_some();
+    if !named.layers.iter().all(is_somewhere) {
+        make(hold, image, &ids, voice)?;
+    }
+    let accounts = base::accounts_of(named, store, &caller)?;
+    let (user, _) = find_user_in(user, &accounts, &caller)?;
+    make(hold, image, &ids::of_images(&caller, &user), voice)
+}
+
+fn make(hold: &Hold, image: &Image, ids: &Ids, voice: Voice) -> Result<(), Failure> {
+    if image.layers.iter().all(|(_, diff)| hold.layer(diff, ids).is_some()) {
+        return Ok(());
+    }
+    let mut progress = Progress::new("unpacked", voice);
+    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(|err| failed(&err))
+}
+
+/// Says what a run without a command lacks.
+pub(crate) fn no_command() -> Failure {
+    Failure::new("no command was given").code(2).fix("airlock run -- COMMAND, or an image that has one")
+}
+
+fn failed(err: &images::Error) -> Failure {
+    let failure = match std::error::Error::source(err) {
+        Some(cause) => Failure::because(err.to_string(), cause),
+        None => Failure::new(err.to_string()),
+    };
+    match err.fix() {
+        Some(fix) => failure.code(err.exit_code()).fix(fix),
+        None => failure.code(err.exit_code()),
+    }
+}
