@@ -2,6 +2,7 @@
 
 mod copy;
 mod files;
+mod images;
 pub(crate) mod mount;
 mod review;
 mod run;
@@ -14,6 +15,10 @@ pub(crate) use copy::CopyArgs;
 pub(crate) use files::{
     ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
     SnapshotVerb,
+};
+pub(crate) use images::{
+    HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
+    PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
 };
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
@@ -137,6 +142,8 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
+    /// List, load, save, name and remove images
+    Images(ImagesArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts
@@ -181,6 +188,9 @@ pub(crate) enum Verb {
     /// Print names of groups, for completion scripts
     #[command(hide = true)]
     CompleteGroups,
+    /// Print names of images, for completion scripts
+    #[command(hide = true)]
+    CompleteImages,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod exec;
 mod export;
 mod fork;
 mod get;
+pub(crate) mod images;
 mod import;
 mod init;
 mod learn;
@@ -73,6 +74,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
         Verb::Volume(args) => volume::perform(&args),
+        Verb::Images(args) => images::perform(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Mount(args) => mount::mount(args),
@@ -93,6 +95,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),
+        Verb::CompleteImages => images::names(),
     }
 }
 
