@@ -8,6 +8,7 @@
 //! | [`scripts`] | what looks at requests besides the rules |
 //! | [`secrets`] | what requests may carry and the program never sees |
 //! | [`commands`], [`ledger`] | one verb each |
+//! | [`pulling`] | images from and to registries |
 //! | [`keeper`], [`session`], [`pump`] | starting a keeper, and talking with it until the program ends |
 //! | [`asking`], [`prompt`] | questions of the sandbox, meanwhile |
 //! | [`keep`] | being a keeper |
@@ -30,6 +31,7 @@ mod mounts;
 mod policy;
 mod progress;
 mod prompt;
+mod pulling;
 mod pump;
 mod registries;
 mod root;
@@ -37,6 +39,7 @@ mod say;
 mod scripts;
 mod secrets;
 mod session;
+mod setup;
 mod spec;
 mod step;
 mod streams;

@@ -6,6 +6,7 @@
 //! - [`build`]: Dockerfiles, read and planned
 //! - [`variants`]: images made of Debian's packages
 //! - [`layer`]: layers of images, unpacked
+//! - [`registry`]: images from and to registries
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 //! - [`store`]: the images that are here
 //! - [`archive`]: images in files
@@ -18,6 +19,7 @@ pub mod layer;
 pub mod manifest;
 pub mod merged;
 pub mod reference;
+pub mod registry;
 pub mod store;
 pub mod trust;
 pub mod variants;

@@ -6,6 +6,7 @@
 //! | [`idmap`] | ids inside and outside |
 //! | [`mount`] | trees, overlays, masks, pivot |
 //! | [`fuse`] | file systems that a process serves |
+//! | [`lock`] | locks that meet those of the whole host |
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
 //! | [`alone`] | a program with nothing around it |
@@ -32,6 +33,7 @@ pub mod fence;
 pub mod fuse;
 pub mod idmap;
 pub mod job;
+pub mod lock;
 pub mod mount;
 pub mod net;
 pub mod probe;

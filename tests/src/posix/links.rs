@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
     ("times_are_kept_to_the_nanosecond", times),
     ("times_before_1970_are_kept", old_times),
     ("a_change_of_mode_changes_the_change_time", change_time),
+    ("what_was_written_is_not_older_than_what_was_there_before", written_later),
     ("extended_attributes_are_kept", attributes),
     ("extended_attributes_are_made_and_replaced_as_asked", attribute_flags),
     ("an_inode_keeps_its_number", inode),
@@ -141,6 +142,22 @@ fn change_time(dir: &Path) -> Outcome {
         std::thread::yield_now();
     }
     Err("the change time stays".to_owned())
+}
+
+/// As `make` compares them. Who makes files and who writes them must go by one clock.
+fn written_later(dir: &Path) -> Outcome {
+    let modified = |name: &str| {
+        works("stat", fs::metadata(dir.join(name))).map(|found| (found.mtime(), found.mtime_nsec()))
+    };
+    let file = works("create", File::create(dir.join("target")))?;
+    for round in 0..50 {
+        works("create", fs::write(dir.join("source"), ""))?;
+        works("write", std::os::unix::fs::FileExt::write_at(&file, b"x", round))?;
+        let (source, target) = (modified("source")?, modified("target")?);
+        same("the target is as young", target >= source, true)?;
+        works("remove", fs::remove_file(dir.join("source")))?;
+    }
+    Ok(())
 }
 
 fn attributes(dir: &Path) -> Outcome {

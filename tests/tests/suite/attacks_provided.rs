@@ -1,10 +1,10 @@
 //! Attacks through programmable mounts: out of a served directory, into the keeper, against the sandbox itself.
 
-use airlock_tests::{World, skip};
+use airlock_tests::{Who, World, not_applicable, skip, who};
 use std::{
     fs,
     os::unix::fs::symlink,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 /// Rounds of each race.
@@ -109,6 +109,55 @@ print(bad)"
         output.succeeded()
     });
 
+    assert_eq!(output, "0\n");
+    assert_eq!(fs::read_dir(&served.outside).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(served.outside.join("secret")).unwrap(), "secret\n");
+}
+
+#[test]
+fn a_race_of_mounts_never_leads_out_of_a_served_directory() {
+    if !can_serve() {
+        return;
+    }
+    if who() != Who::Root {
+        return not_applicable("only host root mounts in a directory of the host");
+    }
+    let served = Served::new();
+    let place = served.data.join("d");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("secret"), "inside\n").unwrap();
+    let script = format!(
+        "import os
+bad = 0
+for n in range({ROUNDS}):
+    try:
+        if open('/m/d/secret').read() != 'inside\\n': bad += 1
+    except OSError: pass
+    try: open('/m/d/secret', 'r+').write('inside\\n')
+    except OSError: pass
+    try: open('/m/d/planted', 'x').close(); os.unlink('/m/d/planted')
+    except OSError: pass
+    try: os.link('/m/d/secret', '/m/h%d' % n); bad += open('/m/h%d' % n).read() != 'inside\\n'; os.unlink('/m/h%d' % n)
+    except OSError: pass
+print(bad)"
+    );
+    let (stop, mounts) = (AtomicBool::new(false), AtomicUsize::new(0));
+
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if rustix::mount::mount_bind(&served.outside, &place).is_ok() {
+                    mounts.fetch_add(1, Ordering::Relaxed);
+                }
+                while rustix::mount::unmount(&place, rustix::mount::UnmountFlags::DETACH).is_ok() {}
+            }
+        });
+        let output = served.world.python(["--workspace", "none", "--mount", &served.mount], &script).run();
+        stop.store(true, Ordering::Relaxed);
+        output.succeeded()
+    });
+
+    assert!(mounts.load(Ordering::Relaxed) > 100, "{mounts:?} mounts are no race");
     assert_eq!(output, "0\n");
     assert_eq!(fs::read_dir(&served.outside).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(served.outside.join("secret")).unwrap(), "secret\n");

@@ -360,3 +360,17 @@ fn loopback_of_the_host_is_another() {
 
     assert!(output.code != 0 && output.stderr.contains("refused"), "{output}");
 }
+
+#[test]
+fn a_state_directory_in_what_sandboxes_show_of_the_host_is_refused_in_words() {
+    let world = World::within("/var/tmp");
+    let output = world.airlock(["run", "--workspace", "none", "--", "true"]).run();
+    // Where other file systems lie below /var, an ordinary user's sandboxes show it without a layer, and it can lie there.
+    if who() == Who::Root || output.code != 0 {
+        let refused = output.failed(125);
+        assert!(
+            refused.contains("sandboxes cannot be kept in") && refused.contains("AIRLOCK_HOME"),
+            "{refused}"
+        );
+    }
+}

@@ -45,6 +45,7 @@ mod opened;
 mod packages;
 mod probe;
 mod provided;
+mod provided_host;
 mod review;
 mod run;
 mod scripts;

@@ -1,6 +1,6 @@
 //! Files in a workspace that is copied on write, beside a bare overlay that root mounts over the same project: unpacking
 //! an archive, finding and reading 20,000 files, `git clone`, `git status`. The program takes its own times, so that
-//! the start of a sandbox is not among them.
+//! the start of a sandbox is not among them. And how long `airlock diff` takes when all 20,000 were changed.
 
 use super::{
     Field,
@@ -14,6 +14,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 /// The bare overlay, as it stands in tables.
@@ -26,6 +27,10 @@ pub(crate) const WORK: [(&str, &str); 5] = [
     ("git clone", "clone"),
     ("git status", "status"),
 ];
+/// How long the whole difference of 20,000 changed files takes to be told.
+pub(crate) const DIFF: &str = "diff";
+/// Changes each of them.
+const CHANGE: &str = "for file in tree/*/*; do echo more >>$file; done";
 /// Each round takes seconds.
 const MOST_ROUNDS: usize = 7;
 
@@ -90,6 +95,7 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
             }
         }
     }
+    let diffs: Vec<Figure> = lanes.iter().filter_map(|(name, lane, _)| diff(name, lane, rounds)).collect();
     let figures = lanes.into_iter().flat_map(|(name, lane, samples)| {
         WORK.map(|(measure, key)| {
             let values = samples.iter().filter_map(|took| took.get(key)?.as_f64()).collect();
@@ -100,7 +106,38 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
             Figure { measure, name: name.to_owned(), unit: "ms", median: middle }
         })
     });
-    figures.collect()
+    figures.chain(diffs).collect()
+}
+
+/// The figure of `airlock diff`; the bare overlay has none.
+fn diff(name: &str, lane: &Result<Lane>, rounds: usize) -> Option<Figure> {
+    let median = match lane {
+        Ok(Lane::Bare { .. }) => return None,
+        Ok(Lane::Ours(ours)) => {
+            time_diffs(ours, rounds.min(MOST_ROUNDS)).map_err(|why| format!("skipped: {why:#}"))
+        }
+        Err(why) => Err(format!("skipped: {why:#}")),
+    };
+    (name != BARE).then(|| Figure { measure: DIFF, name: name.to_owned(), unit: "ms", median })
+}
+
+fn time_diffs(ours: &Ours, rounds: usize) -> Result<f64> {
+    let project = ours.workspace().join("project");
+    let mut run = ours.airlock("run");
+    run.args(["-q", "--name", "diff", "--", "sh", "-c", CHANGE]).current_dir(&project);
+    output(&mut run)?;
+    let samples: Result<Vec<f64>> = (0..rounds)
+        .map(|_| {
+            let begin = Instant::now();
+            let told = output(ours.airlock("diff").arg("diff").current_dir(&project))?;
+            let took = begin.elapsed().as_secs_f64() * 1e3;
+            let files = told.lines().filter(|line| line.starts_with("diff --git ")).count();
+            anyhow::ensure!(files == 20_000, "airlock diff told of {files} files");
+            Ok(took)
+        })
+        .collect();
+    try_out(ours.airlock("rm").args(["--force", "diff"]))?;
+    median(samples?).context("there were no rounds")
 }
 
 /// One who does the work, in a project of their own.

@@ -9,6 +9,7 @@ use super::{
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
+    served::{self, BINDFS},
     start::{BWRAP, BWRAP_USER, DOCKER},
     way::{DIRECT, HELD, PASTA, POURED},
 };
@@ -40,7 +41,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 39] = [
+const GOALS: [Goal; 53] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -73,6 +74,20 @@ const GOALS: [Goal; 39] = [
     goal(files::WORK[2].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
     goal(files::WORK[3].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
     goal(files::WORK[4].0, As::Root, Some(files::BARE), Border::AtMost(1.1)),
+    goal(served::WORK[0].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[1].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[2].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[3].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[4].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[5].0, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[0].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[1].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[2].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[3].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[4].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(served::WORK[5].1, As::Root, Some(BINDFS), Border::AtMost(1.0)),
+    goal(files::DIFF, As::Root, None, Border::AtMost(1000.0)),
+    goal(files::DIFF, As::Single, None, Border::AtMost(1000.0)),
     goal(FORK, As::Root, None, Border::AtMost(100.0)),
     goal(FORK, As::WithRanges, None, Border::AtMost(100.0)),
     goal(FORK, As::Single, None, Border::AtMost(100.0)),
@@ -112,6 +127,9 @@ fn words(goal: &Goal) -> String {
     match goal.against {
         Some(peer) => format!("{}: {} {border} x {peer}", goal.measure, goal.ours.name()),
         None if goal.measure == "gate" => format!("Gate::ask with 1,000 rules {border} us"),
+        None if goal.measure == files::DIFF => {
+            format!("diff of 20,000 files: {} {border} ms", goal.ours.name())
+        }
         None if goal.measure == FORK => format!("fork of 1 GB: {} {border} ms", goal.ours.name()),
         None if goal.measure == images::REBUILD => format!("rebuild: {} {border} ms", goal.ours.name()),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),

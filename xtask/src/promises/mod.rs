@@ -2,7 +2,7 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|images`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
@@ -18,6 +18,7 @@ mod oci;
 mod opened;
 mod ours;
 mod report;
+mod served;
 mod start;
 mod way;
 
@@ -27,10 +28,11 @@ use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
 use ours::{As, Ours, Person};
+use std::path::Path;
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 14] = [
+const PEERS: [Package; 15] = [
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
@@ -43,6 +45,7 @@ const PEERS: [Package; 14] = [
     Package { name: "podman", program: "podman", reason: "peer" },
     Package { name: "docker-registry", program: "docker-registry", reason: "images to pull" },
     Package { name: "skopeo", program: "skopeo", reason: "puts an image into the registry" },
+    Package { name: "bindfs", program: "bindfs", reason: "peer" },
     Package { name: "wrk", program: "wrk", reason: "times requests" },
     Package {
         name: "busybox-static",
@@ -73,11 +76,11 @@ struct Field {
     /// The user that peers run as.
     user: Result<Person>,
     /// The last, since fields are dropped in order: dockerd must have ended when its directory goes.
-    _scratch: [Scratch; 2],
+    _scratch: [Scratch; 3],
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 10] = [
+const MEASURES: [(&str, Measure); 11] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -87,6 +90,7 @@ const MEASURES: [(&str, Measure); 10] = [
     ("opened", opened::measure),
     ("files", files::measure),
     ("fork", fork::measure),
+    ("served", served::measure),
     ("images", images::measure),
 ];
 
@@ -135,7 +139,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
         bail!(
-            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, images"
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images"
         );
     }
     if options.rounds == 0 {
@@ -152,11 +156,12 @@ fn prepare() -> Result<Field> {
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
     let binary = ours::binary(&scratch);
-    // Root's state lies in root's home, as it does by default: below /var it would lie in what root's sandboxes show.
+    // Nobody's state may lie in what sandboxes show of the host, such as /var: root's lies in root's home, as by default.
     let home = std::env::home_dir().context("this user has no home directory")?;
     let at_home = Scratch::below(&home, "promises")?;
-    let places = [(As::Root, &at_home), (As::WithRanges, &scratch), (As::Single, &scratch)];
+    let of_users = Scratch::below(Path::new("/srv"), "promises")?;
+    let places = [(As::Root, &at_home), (As::WithRanges, &of_users), (As::Single, &of_users)];
     let ours = places.map(|(who, place)| Ours::new(place, &binary, who));
     let user = Person::new(&scratch, As::Single);
-    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home] })
+    Ok(Field { bundle, docker, ours, user, _scratch: [scratch, at_home, of_users] })
 }

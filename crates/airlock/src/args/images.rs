@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use airlock_images::{archive::Form, manifest::Platform, reference::Reference};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::registry::{PullArgs, PushArgs};
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 IMAGE is a name with or without a tag (`latest` if none is given), NAME@DIGEST, an id or an unambiguous
@@ -37,6 +39,10 @@ pub(crate) enum ImagesVerb {
     Prune(PruneImagesArgs),
     /// Show how much room images take, alone and shared
     Du(UsageArgs),
+    /// Get images from their registries
+    Pull(PullArgs),
+    /// Send an image to a registry
+    Push(PushArgs),
     /// Load images from an archive or an OCI layout
     Load(LoadArgs),
     /// Write images to one archive

@@ -4,6 +4,7 @@ mod copy;
 mod files;
 mod images;
 pub(crate) mod mount;
+mod registry;
 mod review;
 mod run;
 mod secret;
@@ -20,6 +21,7 @@ pub(crate) use images::{
     HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
     PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
 };
+pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
@@ -142,8 +144,10 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
-    /// List, load, save, name and remove images
+    /// List, get, send, load, save and remove images, which sandboxes can be made of
     Images(ImagesArgs),
+    /// Get what a later start needs
+    Prefetch(PrefetchArgs),
     /// Allow a running sandbox to reach hosts
     Allow(ChangeArgs),
     /// Deny a running sandbox hosts

@@ -23,6 +23,7 @@ mod list;
 mod logs;
 mod mount;
 mod policy;
+mod prefetch;
 mod remove;
 pub(crate) mod review;
 mod run;
@@ -75,6 +76,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Discard(args) => discard::discard(&args),
         Verb::Volume(args) => volume::perform(&args),
         Verb::Images(args) => images::perform(&args),
+        Verb::Prefetch(args) => prefetch::prefetch(&args),
         Verb::Allow(args) => change::allow(&args),
         Verb::Deny(args) => change::deny(&args),
         Verb::Mount(args) => mount::mount(args),

@@ -8,6 +8,7 @@
 //! A file that a person names (`--config`, `--policy`) is trusted by naming it.
 
 mod find;
+pub(crate) mod images;
 mod narrow;
 pub(crate) mod own;
 pub(crate) mod paths;

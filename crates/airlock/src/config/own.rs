@@ -19,10 +19,18 @@
 //!
 //! [secrets.GITHUB_TOKEN]
 //! from = "command:gh auth token"
+//!
+//! [images]
+//! registry = "registry.example"
+//!
+//! [[images.verify]]
+//! repository = "registry.example/team/*"
+//! key = "team.pub"
 //! ```
 
 use super::{
     Project,
+    images::{self, Images},
     project::{self, Settings},
     reader::{Source, Value},
 };
@@ -43,6 +51,8 @@ pub(crate) struct Own {
     pub(crate) egress: Egress,
     pub(crate) approvals: Approvals,
     pub(crate) ledger: Ledger,
+    /// How images come here.
+    pub(crate) images: Images,
     /// What secrets are on this host; a sandbox gets those that it names.
     pub(crate) secrets: Vec<Table>,
     /// The flags and rules in it.
@@ -57,10 +67,11 @@ impl Own {
 }
 
 /// The tables there are, and their keys.
-pub(crate) const KEYS: [(&str, &[&str]); 3] = [
+pub(crate) const KEYS: [(&str, &[&str]); 4] = [
     ("network", &["proxy", "no_proxy", "resolvers", "extra_ca", "wildcard_names"]),
     ("approvals", &["timeout", "webhook", "webhook_key"]),
     ("ledger", &["durable"]),
+    ("images", &images::KEYS),
 ];
 
 /// Reads the text of the file; relative paths in it are meant from `folder`.
@@ -79,7 +90,10 @@ pub(crate) fn parse(source: Source<'_>, folder: &Path) -> Result<Own, Failure> {
             if !known.contains(&value.key()) {
                 return Err(value.unknown(known));
             }
-            set(&mut own, &value, folder)?;
+            match section.key() {
+                "images" => own.images.set(&value, folder)?,
+                _ => set(&mut own, &value, folder)?,
+            }
         }
     }
     Ok(own)
@@ -191,6 +205,7 @@ durable = true
                 webhook_key: Some("/run/key".into()),
             },
             ledger: Ledger { durable: true },
+            images: Images::default(),
             secrets: vec![Table { name: "T".into(), ..Table::default() }],
             run: None,
         };

@@ -112,6 +112,13 @@ impl<'t, 'v> Value<'t, 'v> {
         list.iter().map(|item| self.item(item).parsed(&parse)).collect()
     }
 
+    /// The tables of an array of tables: `[[name]]`.
+    pub(crate) fn tables(&self) -> Result<Vec<(Value<'t, 'v>, &'v DeTable<'t>)>, Failure> {
+        let wrong = || self.wrong(format!("{} is a list of tables", self.key));
+        let list = self.value.as_array().ok_or_else(wrong)?;
+        list.iter().map(|item| Ok((self.item(item), item.get_ref().as_table().ok_or_else(wrong)?))).collect()
+    }
+
     /// The value as JSON has it.
     pub(crate) fn json(&self) -> serde_json::Value {
         json(self.value)

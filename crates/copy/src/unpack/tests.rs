@@ -9,7 +9,12 @@ use crate::{
 use proptest::prelude::*;
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 const RULES: Rules = Rules {
@@ -241,5 +246,101 @@ proptest! {
         let _ = into(&to, &archive(&[vec![top()], made].concat()), &rules);
         let seen = |path: &Path| fs::read_dir(path).unwrap().count();
         prop_assert_eq!((seen(dir.path()), seen(&dir.path().join("1")), seen(&dir.path().join("1/2"))), (1, 1, 1));
+    }
+}
+
+/// Exchanges names while somebody copies, until told.
+fn exchange(pairs: &[(PathBuf, PathBuf)], over: &AtomicBool) -> usize {
+    let mut swaps = 0;
+    while !over.load(Ordering::Relaxed) {
+        for (one, two) in pairs {
+            let _ = rustix::fs::renameat_with(CWD, one, CWD, two, rustix::fs::RenameFlags::EXCHANGE);
+        }
+        swaps += 1;
+    }
+    swaps
+}
+
+/// Ends the race, also where a check fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A directory with files, one beside it that nobody may reach, and what the race puts in place of the first.
+fn raced() -> (tempfile::TempDir, fs::File, [(PathBuf, PathBuf); 3]) {
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let path = |name: &str| place.path().join(name);
+    for name in ["tree/d", "outside", "aside"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    for name in ["f", "g"] {
+        fs::write(path("tree/d").join(name), "old ".repeat(2000)).unwrap();
+        fs::write(path("outside").join(name), "secret").unwrap();
+    }
+    symlink(path("outside"), path("aside/directory")).unwrap();
+    symlink(path("outside/f"), path("aside/link")).unwrap();
+    fs::hard_link(path("tree/d/g"), path("aside/g")).unwrap();
+    // By descriptor: the race itself must not lead out.
+    let directory = fs::File::open(path("tree/d")).unwrap();
+    let within = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let pairs = [
+        (path("tree/d"), path("aside/directory")),
+        (within.join("f"), path("aside/link")),
+        (within.join("g"), path("aside/g")),
+    ];
+    (place, directory, pairs)
+}
+
+#[test]
+fn nothing_outside_is_packed_whoever_swaps_names_meanwhile() {
+    let (place, _held, pairs) = raced();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = Over(&over);
+        let racer = scope.spawn(|| exchange(&pairs, &over));
+        for _ in 0..3000 {
+            let source = Source::Directory(open(&place.path().join("tree")));
+            let mut bytes = Vec::new();
+            let _ = pack(&source, &mut bytes, &mut |_| {});
+            assert!(!bytes.windows(6).any(|six| six == b"secret"));
+        }
+        drop(ended);
+        assert!(racer.join().unwrap() > 100, "that was no race");
+    });
+}
+
+#[test]
+fn nothing_outside_is_unpacked_and_files_are_old_or_new_whoever_swaps_names_meanwhile() {
+    let (place, _held, pairs) = raced();
+    let (over, new) = (AtomicBool::new(false), "new ".repeat(2000));
+    let file = |path: &[u8]| (Entry::new(path.to_vec(), Kind::File), new.as_bytes());
+    let directory = (Entry::new(b"d".to_vec(), Kind::Directory), b"".as_slice());
+    let bytes = archive(&[top(), directory, file(b"d/f"), file(b"d/g"), file(b"d/h")]);
+    std::thread::scope(|scope| {
+        let ended = Over(&over);
+        let racer = scope.spawn(|| exchange(&pairs, &over));
+        for _ in 0..3000 {
+            let _ = into(&place.path().join("tree"), &bytes, &RULES);
+            for name in ["f", "g", "h"] {
+                let path = place.path().join("tree/d").join(name);
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let Ok(opened) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
+                let mut text = String::new();
+                let _ = std::io::Read::read_to_string(&mut fs::File::from(opened), &mut text);
+                let known = [new.clone(), "old ".repeat(2000), "secret".to_owned()];
+                assert!(known.contains(&text), "{name} has {} bytes", text.len());
+            }
+        }
+        drop(ended);
+        assert!(racer.join().unwrap() > 100, "that was no race");
+    });
+    let outside = place.path().join("outside");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
+    for name in ["f", "g"] {
+        assert!(fs::read_to_string(outside.join(name)).unwrap() == "secret", "{name} was written to");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     store::Sandbox,
 };
 use airlock_images::{
-    host::{self, HostImage, View},
+    host::{self, Hide, HostImage, Tree, View},
     trust,
 };
 use airlock_linux::{
@@ -266,7 +266,14 @@ fn anonymous(spec: &Spec) -> Result<Vec<PathBuf>, Refusal> {
     let others = others.chain(spec.volumes.iter().map(|volume| &volume.target));
     let others: Vec<&PathBuf> = others.chain(spec.provided.iter().map(|provided| &provided.target)).collect();
     let free = spec.anonymous.iter().filter(|path| !others.contains(path));
-    free.map(|path| places::check_target(path).map(|()| path.clone())).collect()
+    let checked = |path: &PathBuf| match places::check_target(path) {
+        Ok(()) => Ok(path.clone()),
+        Err(refused) => {
+            let what = format!("the image's volume {} cannot be made", path.display());
+            Err(refusal(125, &what, refused.why.as_deref(), Some("take another image")))
+        }
+    };
+    free.map(checked).collect()
 }
 
 /// The program's whole environment: what the spec names, a home, and what lets the installers of languages work
@@ -297,13 +304,22 @@ fn environment(spec: &Spec, caller: &Caller, home: &str) -> Vec<String> {
 /// Where an ordinary user's sandbox has programs that say how to install system packages.
 pub const INSTALL_HINTS: &str = "/run/airlock/bin";
 
-/// As host root the sandbox's writable layer must not lie in what it is a layer of.
+/// A layer must not lie in what it is a layer of: the kernel refuses it (`ELOOP`). As host root each sandbox has one of its own
+/// for every directory that is shown; an ordinary user has them where something is hidden.
 fn refuse_home_in_image(caller: &Caller, image: &HostImage, home: &Path) -> Result<(), Refusal> {
-    let inside = image.trees.iter().find(|tree| caller.is_root() && home.starts_with(&tree.host));
+    let is_overlay = |tree: &Tree| {
+        caller.is_root() || tree.host == Path::new("/etc") || matches!(tree.hide, Hide::Layer(_))
+    };
+    let inside = image.trees.iter().find(|tree| home.starts_with(&tree.host) && is_overlay(tree));
     let Some(tree) = inside else { return Ok(()) };
     let what = format!("sandboxes cannot be kept in {}", home.display());
     let why = format!("{} is shown inside them, with their own changes on top", tree.host.display());
-    Err(refusal(125, &what, Some(&why), Some("export AIRLOCK_HOME=/root/.airlock")))
+    let fix = if caller.is_root() {
+        "export AIRLOCK_HOME=/root/.airlock"
+    } else {
+        "export AIRLOCK_HOME=~/.airlock"
+    };
+    Err(refusal(125, &what, Some(&why), Some(fix)))
 }
 
 /// The environment and directory of a further program.

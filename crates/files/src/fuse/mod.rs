@@ -12,13 +12,17 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod backed;
 mod reply;
 mod request;
 mod server;
 mod session;
+mod waiting;
 mod wire;
 
+pub use backed::Backing;
 pub use reply::Reply;
-pub use request::{HEAD, Head, Malformed, Request, decode};
+pub use request::{HEAD, Head, Locking, Malformed, Request, decode};
 pub use server::Server;
-pub use session::{Backing, MOST_WRITTEN, Outcome, Session};
+pub use session::{MOST_WRITTEN, Outcome, Session};
+pub use waiting::Granted;

@@ -1,7 +1,7 @@
 //! What is answered. Pure.
 
 use super::wire::Put;
-use crate::provider::{Attributes, Entry, Kind, Listed, Room};
+use crate::provider::{Attributes, Entry, Kind, Listed, LockKind, LockRange, Room};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -52,6 +52,19 @@ impl Reply {
         self.0.put32(valid.subsec_nanos());
         self.0.put32(0);
         put_attributes(&mut self.0, attributes);
+    }
+
+    /// A lock in the way, or none. Whose it is, is not told: it may be a process of the host.
+    pub(super) fn locked(&mut self, found: Option<(LockRange, LockKind)>) {
+        let (range, kind) = match found {
+            Some((range, LockKind::Shared)) => (range, 0),
+            Some((range, LockKind::Exclusive)) => (range, 1),
+            None => (LockRange::ALL, 2),
+        };
+        self.0.put64(range.from.cast_unsigned());
+        self.0.put64(range.to.cast_unsigned());
+        self.0.put32(kind);
+        self.0.put32(0);
     }
 
     pub(super) fn entry(&mut self, entry: &Entry, valid: Duration) {

@@ -2,8 +2,8 @@
 
 use super::wire::Bytes;
 use crate::provider::{
-    Allocate, Change, Handle, Kind, Name, Node, Remove, Rename, Result as Answer, Seek, SetAttribute, Time,
-    Want,
+    Allocate, Change, Handle, Kind, Lock, LockKind, LockRange, Locked, Name, Node, Remove, Rename,
+    Result as Answer, Seek, SetAttribute, Time, Want,
 };
 use rustix::io::Errno;
 
@@ -173,10 +173,32 @@ pub enum Request<'a> {
         /// Which of them.
         what: Seek,
     },
-    /// A request is wanted no more. Never answered.
-    Interrupt,
+    /// A descriptor of a file is closed by an owner of locks.
+    Flush(Handle, u64),
+    /// Take, change, give back or find a lock.
+    Lock {
+        /// In which file.
+        handle: Handle,
+        /// Which.
+        lock: Lock,
+        /// What is done.
+        how: Locking,
+    },
+    /// A request, by its number, is wanted no more. Never answered itself.
+    Interrupt(u64),
     /// Something that is not served; the answer says so, and the kernel does it by itself or does without.
     Other,
+}
+
+/// What is done about a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locking {
+    /// Tell what is in its way.
+    Find,
+    /// Take it, or say at once that another is in its way.
+    Try,
+    /// Take it as soon as nothing is in its way.
+    Wait,
 }
 
 /// A message that no kernel sends.
@@ -217,6 +239,7 @@ fn body<'a>(head: &Head, bytes: Bytes<'a>) -> Answer<Option<Request<'a>>> {
         14..=16 | 18 | 20 | 35 | 43 | 46 => files(operation, bytes),
         21..=24 => attributes(operation, bytes),
         27..=30 | 44 => Ok(directories(operation, bytes)),
+        31..=33 => locks(operation, bytes),
         _ => Ok(rest(head, bytes)),
     }
 }
@@ -386,6 +409,33 @@ fn directories(operation: u32, mut bytes: Bytes<'_>) -> Option<Request<'_>> {
     }
 }
 
+fn locks(operation: u32, mut bytes: Bytes<'_>) -> Answer<Option<Request<'_>>> {
+    let found = (|| {
+        let (handle, owner) = (Handle(bytes.u64()?), bytes.u64()?);
+        let (from, to, kind) = (bytes.u64()?, bytes.u64()?, bytes.u32()?);
+        bytes.skip(4)?;
+        Some((handle, owner, (from, to), kind, bytes.u32()?))
+    })();
+    let Some((handle, owner, (from, to), kind, flags)) = found else { return Ok(None) };
+    let kind = match kind {
+        0 => Some(LockKind::Shared),
+        1 => Some(LockKind::Exclusive),
+        2 => None,
+        _ => return Err(Errno::INVAL),
+    };
+    let range = match (i64::try_from(from), i64::try_from(to)) {
+        (Ok(from), Ok(to)) if from <= to => LockRange { from, to },
+        _ => return Err(Errno::INVAL),
+    };
+    let what = if flags & 1 == 0 { Locked::Range(range) } else { Locked::Whole };
+    let how = match operation {
+        31 => Locking::Find,
+        32 => Locking::Try,
+        _ => Locking::Wait,
+    };
+    Ok(Some(Request::Lock { handle, lock: Lock { owner, what, kind }, how }))
+}
+
 fn rest<'a>(head: &Head, mut bytes: Bytes<'a>) -> Option<Request<'a>> {
     match head.operation {
         2 => Some(Request::Forget(vec![(head.node, bytes.u64()?)])),
@@ -405,7 +455,12 @@ fn rest<'a>(head: &Head, mut bytes: Bytes<'a>) -> Option<Request<'a>> {
             let high = if low & (1 << 30) != 0 { bytes.u32().unwrap_or(0) } else { 0 };
             Some(Request::Init { version, read_ahead, flags: u64::from(low) | u64::from(high) << 32 })
         }
-        36 => Some(Request::Interrupt),
+        25 => {
+            let handle = Handle(bytes.u64()?);
+            bytes.skip(8)?;
+            Some(Request::Flush(handle, bytes.u64()?))
+        }
+        36 => Some(Request::Interrupt(bytes.u64()?)),
         38 => Some(Request::Destroy),
         _ => Some(Request::Other),
     }
@@ -500,6 +555,29 @@ mod tests {
         let expected = Request::Write { handle: Handle(3), offset: 4096, bytes: b"hello" };
         assert_eq!(decode(&message).unwrap().1, expected);
         assert!(decode(&message[..HEAD + 43]).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_of_bytes_or_of_the_whole_file_and_never_ends_before_it_begins() {
+        let lock = |from: u64, to: u64, kind: u32, flags: u32| {
+            let mut body = Vec::new();
+            [3, 77, from, to].into_iter().for_each(|number| body.put64(number));
+            [kind, 1, flags, 0].into_iter().for_each(|number| body.put32(number));
+            message(33, &body)
+        };
+        let asked = |what, kind| {
+            let lock = Lock { owner: 77, what, kind };
+            Ok(Request::Lock { handle: Handle(3), lock, how: Locking::Wait })
+        };
+        let read = |message: &[u8]| decode(message).map(|(_, request)| format!("{request:?}")).map_err(drop);
+        let told =
+            |request: std::result::Result<Request<'_>, ()>| request.map(|request| format!("{request:?}"));
+        let range = Locked::Range(LockRange { from: 5, to: 9 });
+        assert_eq!(read(&lock(5, 9, 1, 0)), told(asked(range, Some(LockKind::Exclusive))));
+        assert_eq!(read(&lock(0, u64::MAX >> 1, 2, 1)), told(asked(Locked::Whole, None)));
+        for wrong in [lock(9, 5, 0, 0), lock(0, u64::MAX, 0, 0), lock(0, 1, 3, 0)] {
+            assert_eq!(read(&wrong), Err(()));
+        }
     }
 
     #[test]

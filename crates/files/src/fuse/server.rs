@@ -5,9 +5,10 @@
 //! the connection ends, and every program that waits for it goes on with an error.
 
 use super::{
+    backed::Backing,
     reply::Reply,
     request::{HEAD, Head, decode},
-    session::{Backing, MOST_WRITTEN, Outcome, Session},
+    session::{MOST_WRITTEN, Outcome, Session},
 };
 use crate::provider::Provider;
 use airlock_linux::fuse;
@@ -30,6 +31,8 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often somebody looks for answers that take too long.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How often somebody looks for locks that programs of the host gave back, while one is waited for.
+const LOOK_FOR_LOCKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// From here on an answer is slow, and one more thread is worth its memory.
 const SLOW: Duration = Duration::from_millis(1);
 /// Most threads that serve.
@@ -58,6 +61,8 @@ impl Drop for Server {
 struct Shared {
     device: Mutex<Option<Arc<OwnedFd>>>,
     wake: OwnedFd,
+    /// Somebody waits for a lock now.
+    waits: OwnedFd,
     session: Session,
     reading: Mutex<()>,
     slots: Mutex<Vec<Arc<Slot>>>,
@@ -87,12 +92,14 @@ impl Server {
         patience: Duration,
     ) -> io::Result<Server> {
         airlock_linux::fd::set_nonblocking(device.as_fd())?;
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (wake, waits) = (event()?, event()?);
         let device = Arc::new(device);
         let backing = Kernel(Arc::downgrade(&device));
         let shared = Arc::new(Shared {
             device: Mutex::new(Some(device)),
             wake,
+            waits,
             session: Session::new(provider, Some(Box::new(backing)), patience),
             reading: Mutex::default(),
             slots: Mutex::default(),
@@ -173,8 +180,13 @@ impl Shared {
             match (outcome, self.device()) {
                 (Outcome::End, _) | (_, None) => return self.end(),
                 (Outcome::Silent, _) => {}
+                (Outcome::Later, _) => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
                 // Fails where nobody waits for the answer any more.
                 (Outcome::Send, Some(device)) => drop(rustix::io::write(&device, reply.bytes())),
+                (Outcome::SendAndGrant, Some(device)) => {
+                    let _ = rustix::io::write(&device, reply.bytes());
+                    self.grant();
+                }
             }
             if began.elapsed() > SLOW && lock(&self.slots).len() < MOST_THREADS {
                 let _ = self.add_thread();
@@ -204,7 +216,11 @@ impl Shared {
 
     fn watch(self: Arc<Self>) {
         while self.device().is_some() {
-            let _ = rustix::event::poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&LOOK));
+            let look = if self.session.has_waiting() { &LOOK_FOR_LOCKS } else { &LOOK };
+            let mut ready = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.waits, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut ready, Some(look));
+            let _ = rustix::io::read(&self.waits, &mut [0u8; 8]);
+            self.grant();
             let now = self.millis();
             let mut slots = lock(&self.slots);
             let busy = |slot: &Arc<Slot>| slot.unique.load(Ordering::Acquire) != IDLE;
@@ -217,6 +233,18 @@ impl Shared {
             }
             if (is_stuck || count == 0) && count < MOST_THREADS && self.add_thread().is_err() {
                 return self.end();
+            }
+        }
+    }
+
+    /// Answers those whose waiting for a lock is over.
+    fn grant(&self) {
+        let mut reply = Reply::default();
+        for (unique, outcome) in self.session.granted() {
+            reply.begin();
+            reply.end(unique, outcome);
+            if let Some(device) = self.device() {
+                let _ = rustix::io::write(&device, reply.bytes());
             }
         }
     }
@@ -438,5 +466,43 @@ mod tests {
         assert_eq!(ask(&kernel, 17, 2, &[]), (0, 2));
         server.stop();
         assert_eq!(rustix::io::read(&kernel, &mut [0; 16]).unwrap_or(0), 0);
+    }
+
+    /// A mount of this kernel, attached nowhere, with a directory behind it. Nothing where this process may not have one.
+    fn mounted(behind: &std::path::Path) -> Option<(Server, OwnedFd)> {
+        let device = fuse::open_device().ok()?;
+        let mount = fuse::mount(device.as_fd(), (0, 0)).ok()?;
+        let root = OwnedFd::from(std::fs::File::open(behind).unwrap());
+        let owner = crate::provider::Owner { host: (0, 0), inside: Caller::default() };
+        let provider = Arc::new(crate::provider::Real::new(root, owner).unwrap());
+        Some((Server::start(device, provider).unwrap(), mount))
+    }
+
+    #[test]
+    fn as_host_root_the_kernel_reads_and_writes_files_of_a_directory_by_itself() {
+        let behind = tempfile::tempdir().unwrap();
+        std::fs::write(behind.path().join("a"), "before").unwrap();
+        let Some((server, mount)) = mounted(behind.path()) else {
+            println!("skipped: this process may not serve a mount");
+            return;
+        };
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(&mount, "a", flags, rustix::fs::Mode::empty()).unwrap();
+
+        let file = open();
+        if !server.shared.session.is_passing_through() {
+            println!("skipped: this kernel does not pass files through, or not for this user");
+            return server.stop();
+        }
+        let mut text = [0; 6];
+        let count = rustix::io::pread(&file, &mut text, 0).unwrap();
+        let written = rustix::io::pwrite(&file, b"AFTER", 6).unwrap();
+
+        assert_eq!((count, &text, written), (6, b"before", 5));
+        assert_eq!(std::fs::read_to_string(behind.path().join("a")).unwrap(), "beforeAFTER");
+        let again = open();
+        assert!(server.shared.session.is_passing_through());
+        drop((file, again));
+        server.stop();
     }
 }

@@ -1,19 +1,16 @@
 //! One mount: requests go to the provider, answers come back. No I/O of its own.
 
 use super::{
+    backed::{Backed, Backing},
     reply::Reply,
-    request::{Head, Malformed, Request, decode},
+    request::{Head, Locking, Malformed, Request, decode},
+    waiting::{Granted, Waiting},
     wire::Put,
 };
-use crate::provider::{Caching, Caller, Handle, Kind, Listed, Name, New, Node, Provider, Result, Want};
+use crate::provider::{Caching, Caller, Handle, Kind, Listed, Lock, Name, New, Node, Provider, Result, Want};
 use rustix::io::Errno;
 use std::{
-    collections::HashMap,
-    os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -40,11 +37,13 @@ mod ability {
         | MAX_PAGES
         | DROP_SET_ID
         | EXTENDED
-        | ASYNC_DIRECT
-        | REQUEST_TIMEOUT;
+        | ASYNC_DIRECT;
     pub(super) const ALONE: u64 = WRITE_BACK | CACHE_LINKS;
     pub(super) const SHARED: u64 = AUTO_INVALIDATE;
+    pub(super) const LOCKS: u64 = RANGE_LOCKS | WHOLE_LOCKS;
     const ASYNC_READ: u64 = 1;
+    const RANGE_LOCKS: u64 = 1 << 1;
+    const WHOLE_LOCKS: u64 = 1 << 10;
     const ATOMIC_TRUNCATE: u64 = 1 << 3;
     const BIG_WRITES: u64 = 1 << 5;
     const AUTO_INVALIDATE: u64 = 1 << 12;
@@ -80,37 +79,24 @@ const PASSTHROUGH: u32 = 1 << 7;
 pub enum Outcome {
     /// It is sent.
     Send,
+    /// It is sent, and locks that others wait for may be free: see [`Session::granted`].
+    SendAndGrant,
     /// There is none.
     Silent,
+    /// There is none yet: a lock is waited for, until [`Session::granted`] or an interruption tells.
+    Later,
     /// There is none, and nothing more to serve.
     End,
-}
-
-/// Makes files known to the kernel which it may read and write by itself.
-pub trait Backing: Send + Sync {
-    /// Gives the kernel's number of the file.
-    fn open(&self, file: OwnedFd) -> std::io::Result<u32>;
-
-    /// The kernel needs the number no more.
-    fn close(&self, number: u32);
 }
 
 /// One mount.
 pub struct Session {
     provider: Arc<dyn Provider>,
     caching: Caching,
-    backing: Option<Box<dyn Backing>>,
-    passes_through: AtomicBool,
-    backed: Mutex<HashMap<Node, Backed>>,
-    handles: Mutex<HashMap<Handle, Node>>,
+    backed: Option<Backed>,
+    waiting: Waiting,
     begun: OnceLock<()>,
     patience: Duration,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Backed {
-    number: u32,
-    opens: u64,
 }
 
 impl Session {
@@ -125,10 +111,8 @@ impl Session {
         Session {
             provider,
             caching,
-            backing,
-            passes_through: AtomicBool::new(false),
-            backed: Mutex::default(),
-            handles: Mutex::default(),
+            backed: backing.map(Backed::new),
+            waiting: Waiting::default(),
             begun: OnceLock::new(),
             patience,
         }
@@ -150,13 +134,49 @@ impl Session {
                 nodes.iter().for_each(|(node, times)| self.provider.forget(*node, *times));
                 return Outcome::Silent;
             }
-            Request::Interrupt => return Outcome::Silent,
+            Request::Interrupt(unique) if self.waiting.interrupt(unique) => {
+                reply.end(unique, Err(Errno::INTR));
+                return Outcome::Send;
+            }
+            Request::Interrupt(_) => return Outcome::Silent,
             Request::Destroy => return Outcome::End,
+            Request::Lock { handle, lock, how: Locking::Wait } if self.provider.keeps_locks() => {
+                return self.wait(head.unique, (handle, lock), reply);
+            }
             _ => {}
         }
+        let frees = matches!(request, Request::Lock { .. } | Request::Flush(..) | Request::Release(_));
         let outcome = self.perform(&head, request, reply);
         reply.end(head.unique, outcome);
-        Outcome::Send
+        if frees && !self.waiting.is_empty() { Outcome::SendAndGrant } else { Outcome::Send }
+    }
+
+    /// Whether the kernel reads and writes a file by itself now.
+    #[cfg(test)]
+    pub(super) fn is_passing_through(&self) -> bool {
+        self.backed.as_ref().is_some_and(Backed::is_used)
+    }
+
+    /// Whether somebody waits for a lock.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The answers to those whose waiting for a lock is over. To be asked now and then while somebody waits: nobody tells
+    /// when a program of the host gives a lock back.
+    pub fn granted(&self) -> Vec<Granted> {
+        self.waiting.granted(|handle, lock| self.provider.set_lock(handle, lock))
+    }
+
+    fn wait(&self, unique: u64, (handle, lock): (Handle, Lock), reply: &mut Reply) -> Outcome {
+        match self.waiting.begin(unique, (handle, lock), |handle, lock| self.provider.set_lock(handle, lock))
+        {
+            None => Outcome::Later,
+            Some(outcome) => {
+                reply.end(unique, outcome);
+                Outcome::SendAndGrant
+            }
+        }
     }
 
     fn perform(&self, head: &Head, request: Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -181,6 +201,7 @@ impl Session {
             | Request::Attribute { .. }
             | Request::AttributeNames { .. }
             | Request::RemoveAttribute(_) => self.extended(head, &request, reply),
+            Request::Lock { .. } | Request::Flush(..) => self.locks(&request, reply),
             other => self.files(head, other, reply),
         }
     }
@@ -240,7 +261,10 @@ impl Session {
                 let written = self.provider.write(handle, offset, bytes)?;
                 reply.count(u32::try_from(written).unwrap_or(u32::MAX));
             }
-            Request::Release(handle) => self.released(handle),
+            Request::Release(handle) => {
+                self.provider.release(handle);
+                self.backed.iter().for_each(|backed| backed.release(handle));
+            }
             Request::Sync(handle) => self.provider.sync(handle)?,
             Request::SyncDirectory => {}
             Request::Room => reply.room(&self.provider.room()?),
@@ -359,6 +383,19 @@ impl Session {
         }
     }
 
+    fn locks(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        match *request {
+            _ if !self.provider.keeps_locks() => return Err(Errno::NOSYS),
+            Request::Flush(handle, owner) => self.provider.unlock(handle, owner),
+            Request::Lock { handle, lock, how: Locking::Find } => {
+                reply.locked(self.provider.locked(handle, &lock)?);
+            }
+            Request::Lock { handle, lock, .. } => self.provider.set_lock(handle, &lock)?,
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(())
+    }
+
     /// Where writes wait in the kernel's pages, it reads through files that are open for writing only.
     fn readable(&self, want: Want) -> Want {
         Want { read: want.read || self.caching.alone, append: want.append && !self.caching.alone, ..want }
@@ -366,49 +403,10 @@ impl Session {
 
     fn opened(&self, node: Node, handle: Handle, reply: &mut Reply) {
         let keep = if self.caching.alone { KEEP_CACHE } else { 0 };
-        match self.back(node, handle) {
+        let number = self.backed.as_ref().and_then(|backed| backed.open(node, handle, &*self.provider));
+        match number {
             Some(number) => reply.opened(handle.0, PASSTHROUGH, number),
             None => reply.opened(handle.0, keep, 0),
-        }
-    }
-
-    /// The kernel's number of the file behind a node: the same for all that have it open.
-    fn back(&self, node: Node, handle: Handle) -> Option<u32> {
-        let backing = self.backing.as_ref().filter(|_| self.passes_through.load(Ordering::Relaxed))?;
-        let mut backed = self.backed.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = match backed.get_mut(&node) {
-            Some(known) => {
-                known.opens += 1;
-                known.number
-            }
-            None => match backing.open(self.provider.backing(node)?) {
-                Ok(number) => {
-                    backed.insert(node, Backed { number, opens: 1 });
-                    number
-                }
-                Err(_) => {
-                    // All of a mount or nothing of it: the kernel does not mix the two ways for one file.
-                    self.passes_through.store(!backed.is_empty(), Ordering::Relaxed);
-                    return None;
-                }
-            },
-        };
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, node);
-        Some(number)
-    }
-
-    fn released(&self, handle: Handle) {
-        self.provider.release(handle);
-        let Some(backing) = &self.backing else { return };
-        let node = self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        let Some(node) = node else { return };
-        let mut backed = self.backed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = backed.get_mut(&node) {
-            known.opens -= 1;
-            if known.opens == 0 {
-                backing.close(known.number);
-                backed.remove(&node);
-            }
         }
     }
 
@@ -418,12 +416,16 @@ impl Session {
         }
         let mut wanted = ability::ALWAYS;
         wanted |= if self.caching.alone { ability::ALONE } else { ability::SHARED };
-        if self.backing.is_some() && !self.caching.alone {
+        if self.backed.is_some() && !self.caching.alone {
             wanted |= ability::PASSTHROUGH;
         }
+        // A lock may be waited for as long as somebody holds it, which the kernel's time-out would end the mount for.
+        wanted |= if self.provider.keeps_locks() { ability::LOCKS } else { ability::REQUEST_TIMEOUT };
         let used = wanted & flags;
         let has = |ability: u64| used & ability != 0;
-        self.passes_through.store(has(ability::PASSTHROUGH), Ordering::Relaxed);
+        if has(ability::PASSTHROUGH) {
+            self.backed.iter().for_each(Backed::enable);
+        }
         let timeout = u16::try_from(self.patience.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
         let [low, high] =
             [used & u64::from(u32::MAX), used >> 32].map(|half| u32::try_from(half).unwrap_or(0));

@@ -6,8 +6,8 @@
 use super::{
     Provider,
     types::{
-        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Name, New, Node, Remove, Rename,
-        Result, Room, Seek, SetAttribute, Take, Want,
+        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Lock, LockKind, LockRange, Name,
+        New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Want,
     },
 };
 use airlock_protocol::files::Touch;
@@ -290,8 +290,24 @@ impl Provider for Hooked {
         self.of.release(handle);
     }
 
-    fn backing(&self, node: Node) -> Option<OwnedFd> {
-        if self.hooks.wants(Touch::Write) { None } else { self.of.backing(node) }
+    fn backing(&self, handle: Handle) -> Option<OwnedFd> {
+        if self.hooks.wants(Touch::Write) { None } else { self.of.backing(handle) }
+    }
+
+    fn keeps_locks(&self) -> bool {
+        self.of.keeps_locks()
+    }
+
+    fn set_lock(&self, handle: Handle, lock: &Lock) -> Result<()> {
+        self.of.set_lock(handle, lock)
+    }
+
+    fn locked(&self, handle: Handle, lock: &Lock) -> Result<Option<(LockRange, LockKind)>> {
+        self.of.locked(handle, lock)
+    }
+
+    fn unlock(&self, handle: Handle, owner: u64) {
+        self.of.unlock(handle, owner);
     }
 
     fn open_directory(&self, node: Node) -> Result<Handle> {

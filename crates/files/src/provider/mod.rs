@@ -1,7 +1,8 @@
 //! What serves a programmable mount.
 //!
 //! A [`Provider`] answers for nodes by number. The kernel looks a name up ([`Provider::lookup`]), keeps the node it was
-//! given, and forgets it some day; paths, permissions, page cache and locks are the kernel's own business. Everything a
+//! given, and forgets it some day; paths, permissions and page cache are the kernel's own business, and so are locks unless a
+//! provider [keeps](Provider::keeps_locks) them. Everything a
 //! provider hears comes from inside a sandbox and may be hostile: numbers that were never given out are answered with
 //! `ESTALE` or `EBADF`, never with a panic.
 //!
@@ -48,8 +49,8 @@ pub use router::{Route, Router};
 pub use rules::{Rules, Sink, Told};
 pub use rustix::io::Errno;
 pub use types::{
-    Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Listed, NOBODY, Name, New, Node,
-    Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time, Want,
+    Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Listed, Lock, LockKind, LockRange,
+    Locked, NOBODY, Name, New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time, Want,
 };
 
 use std::os::fd::OwnedFd;
@@ -126,10 +127,33 @@ pub trait Provider: Send + Sync {
     /// A file is open no more.
     fn release(&self, handle: Handle);
 
-    /// The file of this host behind a node, where the kernel may read and write that by itself.
-    fn backing(&self, node: Node) -> Option<OwnedFd> {
-        let _ = node;
+    /// The file of this host behind an open one, where the kernel may read and write that by itself.
+    fn backing(&self, handle: Handle) -> Option<OwnedFd> {
+        let _ = handle;
         None
+    }
+
+    /// Whether locks are asked of the provider, since others than the programs of the mount take some too. Otherwise the
+    /// kernel keeps them by itself.
+    fn keeps_locks(&self) -> bool {
+        false
+    }
+
+    /// Takes, changes or gives back a lock, at once; `EAGAIN` where another one is in the way.
+    fn set_lock(&self, handle: Handle, lock: &Lock) -> Result<()> {
+        let _ = (handle, lock);
+        Err(Errno::NOSYS)
+    }
+
+    /// Which bytes somebody else has locked in the way of a lock of bytes.
+    fn locked(&self, handle: Handle, lock: &Lock) -> Result<Option<(LockRange, LockKind)>> {
+        let _ = (handle, lock);
+        Err(Errno::NOSYS)
+    }
+
+    /// An owner of locks has closed a descriptor of the file: its locks of bytes go.
+    fn unlock(&self, handle: Handle, owner: u64) {
+        let _ = (handle, owner);
     }
 
     /// Opens a directory to be listed.

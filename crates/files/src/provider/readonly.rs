@@ -110,9 +110,11 @@ impl Provider for Readonly {
         self.of.release(handle);
     }
 
-    fn backing(&self, node: Node) -> Option<OwnedFd> {
+    // Locks stay with the kernel: who may only read does not hold up programs of the host.
+
+    fn backing(&self, handle: Handle) -> Option<OwnedFd> {
         // The kernel opens it anew, and only for what the mount allows: see `open`.
-        self.of.backing(node)
+        self.of.backing(handle)
     }
 
     fn open_directory(&self, node: Node) -> Result<Handle> {

@@ -283,9 +283,9 @@ impl Provider for Router {
         }
     }
 
-    fn backing(&self, node: Node) -> Option<OwnedFd> {
-        let (_, provider, node) = self.route(node).ok()?;
-        provider.backing(node)
+    fn backing(&self, handle: Handle) -> Option<OwnedFd> {
+        let (_, provider, handle) = self.of_handle(handle).ok()?;
+        provider.backing(handle)
     }
 
     fn open_directory(&self, node: Node) -> Result<Handle> {

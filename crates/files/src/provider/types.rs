@@ -1,7 +1,8 @@
 //! The words of a provider: nodes, names, attributes, and what is asked for.
 
-use rustix::io::Errno;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+pub use airlock_linux::lock::{Kind as LockKind, Range as LockRange};
+use rustix::{io::Errno, time::ClockId};
+use std::time::Duration;
 
 /// What a provider answers: something, or the kernel's number for what is wrong.
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -84,10 +85,11 @@ pub struct Time {
 }
 
 impl Time {
-    /// This moment.
+    /// This moment, by the clock that the kernel stamps files with. It stamps those of a mount too, where writes wait in its
+    /// pages: by a finer clock a file that was written would be older than when it was made.
     pub fn now() -> Time {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+        let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+        Time { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
     }
 }
 
@@ -272,6 +274,26 @@ pub enum SetAttribute {
     Replace,
 }
 
+/// A lock that a program takes, changes or gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lock {
+    /// Whose it is: a number for each process that the kernel tells apart.
+    pub owner: u64,
+    /// Of what.
+    pub what: Locked,
+    /// How; nothing where it is given back.
+    pub kind: Option<LockKind>,
+}
+
+/// What is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// Bytes of the file (fcntl(2)), for the owner: gone when it closes any descriptor of the file.
+    Range(LockRange),
+    /// The whole file (flock(2)), for the open file: gone when that is closed.
+    Whole,
+}
+
 /// What the kernel may remember of a provider's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caching {
@@ -279,4 +301,24 @@ pub struct Caching {
     pub valid: Duration,
     /// Whether nobody else changes the files: then content stays known, and writes may wait.
     pub alone: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_moment_is_never_later_than_what_the_kernel_stamps_after_it() {
+        let place = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            let before = Time::now();
+            let path = place.path().join(number.to_string());
+            std::fs::write(&path, "x").unwrap();
+            let stamped = path.metadata().unwrap();
+            let stamped =
+                Time { seconds: stamped.mtime(), nanos: u32::try_from(stamped.mtime_nsec()).unwrap() };
+            assert!(before <= stamped, "{before:?} is later than {stamped:?}");
+        }
+    }
 }

@@ -126,4 +126,6 @@ fn interruption() {}
 #[cfg(test)]
 mod apply_tests;
 #[cfg(test)]
+mod race_tests;
+#[cfg(test)]
 mod tests;

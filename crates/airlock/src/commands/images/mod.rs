@@ -2,6 +2,8 @@
 
 mod archives;
 mod list;
+mod pull;
+mod push;
 mod remove;
 mod show;
 
@@ -24,20 +26,23 @@ use std::{
 };
 
 pub(crate) use list::names;
+pub(crate) use pull::tell;
 
 pub(crate) fn perform(args: &ImagesArgs) -> Outcome {
-    let images = Images::open()?;
+    let images = || Images::open();
     match &args.verb {
-        ImagesVerb::Ls(args) => list::list(&images, args),
-        ImagesVerb::Inspect(args) => show::inspect(&images, args),
-        ImagesVerb::History(args) => show::history(&images, args),
-        ImagesVerb::Tag(args) => tag(&images, args),
-        ImagesVerb::Rm(args) => remove::remove(&images, args),
-        ImagesVerb::Prune(args) => remove::prune(&images, args),
-        ImagesVerb::Du(args) => show::usage(&images, args),
-        ImagesVerb::Load(args) => archives::load(&images, args),
-        ImagesVerb::Save(args) => archives::save(&images, args),
-        ImagesVerb::Import(args) => archives::import(&images, args),
+        ImagesVerb::Pull(args) => pull::pull(args),
+        ImagesVerb::Push(args) => push::push(args),
+        ImagesVerb::Ls(args) => list::list(&images()?, args),
+        ImagesVerb::Inspect(args) => show::inspect(&images()?, args),
+        ImagesVerb::History(args) => show::history(&images()?, args),
+        ImagesVerb::Tag(args) => tag(&images()?, args),
+        ImagesVerb::Rm(args) => remove::remove(&images()?, args),
+        ImagesVerb::Prune(args) => remove::prune(&images()?, args),
+        ImagesVerb::Du(args) => show::usage(&images()?, args),
+        ImagesVerb::Load(args) => archives::load(&images()?, args),
+        ImagesVerb::Save(args) => archives::save(&images()?, args),
+        ImagesVerb::Import(args) => archives::import(&images()?, args),
     }
 }
 

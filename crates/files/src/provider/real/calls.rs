@@ -6,7 +6,7 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, Timespec},
     io::Errno,
 };
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Only what any user may set; capabilities and labels of the host are not the sandbox's business.
 pub(super) fn own_attribute(name: &[u8], otherwise: Errno) -> Result<()> {
@@ -48,4 +48,35 @@ pub(super) fn timespec(time: Option<Time>) -> Timespec {
         Some(time) => Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanos) },
         None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
     }
+}
+
+/// Appends what is there of so many bytes; fewer only at the end of the file.
+pub(super) fn read_all(file: impl AsFd, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<()> {
+    let (start, mut count) = (into.len(), 0);
+    into.resize(start + size, 0);
+    while let Some(rest) = into.get_mut(start + count..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pread(&file, rest, offset + count as u64) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(Errno::INTR) => {}
+            Err(err) => return Err(err),
+        }
+    }
+    into.truncate(start + count);
+    Ok(())
+}
+
+/// Writes all, or as many as there is room for.
+pub(super) fn write_all(file: impl AsFd, offset: u64, bytes: &[u8]) -> Result<usize> {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pwrite(&file, rest, offset + written as u64) {
+            Ok(0) => break,
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(_) if written > 0 => break,
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(written)
 }

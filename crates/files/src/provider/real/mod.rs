@@ -3,17 +3,20 @@
 //! owner, with the owner's power and no more.
 
 mod calls;
+mod locks;
 mod nodes;
 
 use super::{
     Provider,
     types::{
-        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Listed, NOBODY, Name, New, Node,
-        Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time, Want,
+        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Listed, Lock, LockKind,
+        LockRange, NOBODY, Name, New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time,
+        Want,
     },
 };
 use airlock_linux::fuse;
-use calls::{flags, kind_of, new_file, own_attribute, timespec};
+use calls::{flags, kind_of, new_file, own_attribute, read_all, timespec, write_all};
+use locks::Locks;
 use nodes::{Found, Nodes, find};
 use rustix::{
     buffer::spare_capacity,
@@ -63,6 +66,7 @@ pub struct Real {
     descriptors: OwnedFd,
     nodes: Mutex<Nodes>,
     open: Mutex<HashMap<Handle, Open>>,
+    locks: Mutex<Locks>,
     next: AtomicU64,
     most_open: usize,
 }
@@ -98,6 +102,7 @@ impl Real {
             descriptors,
             nodes: Mutex::new(nodes),
             open: Mutex::default(),
+            locks: Mutex::default(),
             next: AtomicU64::new(0),
             most_open: bound(MOST_OPEN),
         })
@@ -175,8 +180,10 @@ impl Real {
     }
 
     fn close(&self, handle: Handle) {
-        if let Some(Open::File(_, node) | Open::Directory(_, node)) = lock(&self.open).remove(&handle) {
-            lock(&self.nodes).unpin(node);
+        let closed = lock(&self.open).remove(&handle);
+        let Some(Open::File(_, node) | Open::Directory(_, node)) = closed else { return };
+        if lock(&self.nodes).unpin(node) == 0 {
+            lock(&self.locks).closed(node);
         }
     }
 
@@ -360,34 +367,11 @@ impl Provider for Real {
     }
 
     fn read(&self, handle: Handle, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<()> {
-        let file = self.file(handle)?;
-        let (start, mut count) = (into.len(), 0);
-        into.resize(start + size, 0);
-        while let Some(rest) = into.get_mut(start + count..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pread(&file, rest, offset + count as u64) {
-                Ok(0) => break,
-                Ok(more) => count += more,
-                Err(Errno::INTR) => {}
-                Err(err) => return Err(err),
-            }
-        }
-        into.truncate(start + count);
-        Ok(())
+        read_all(&*self.file(handle)?, offset, size, into)
     }
 
     fn write(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let file = self.file(handle)?;
-        let mut written = 0;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pwrite(&file, rest, offset + written as u64) {
-                Ok(0) => break,
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(_) if written > 0 => break,
-                Err(err) => return Err(err),
-            }
-        }
-        Ok(written)
+        write_all(&*self.file(handle)?, offset, bytes)
     }
 
     fn sync(&self, handle: Handle) -> Result<()> {
@@ -416,8 +400,26 @@ impl Provider for Real {
         self.close(handle);
     }
 
-    fn backing(&self, node: Node) -> Option<OwnedFd> {
-        self.place(node).ok()?.try_clone().ok()
+    fn backing(&self, handle: Handle) -> Option<OwnedFd> {
+        self.file(handle).ok()?.try_clone().ok()
+    }
+
+    fn keeps_locks(&self) -> bool {
+        true
+    }
+
+    fn set_lock(&self, handle: Handle, lock: &Lock) -> Result<()> {
+        self.lock(handle, lock)
+    }
+
+    fn locked(&self, handle: Handle, lock: &Lock) -> Result<Option<(LockRange, LockKind)>> {
+        self.in_the_way(handle, lock)
+    }
+
+    fn unlock(&self, handle: Handle, owner: u64) {
+        if let Some(Open::File(_, node)) = lock(&self.open).get(&handle) {
+            lock(&self.locks).forget(*node, owner);
+        }
     }
 
     fn open_directory(&self, node: Node) -> Result<Handle> {

@@ -157,10 +157,11 @@ impl Nodes {
         }
     }
 
-    pub(super) fn unpin(&mut self, node: Node) {
-        if let Some(known) = self.by_node.get_mut(&node) {
-            known.opens = known.opens.saturating_sub(1);
-        }
+    /// Gives how many are left.
+    pub(super) fn unpin(&mut self, node: Node) -> u64 {
+        let Some(known) = self.by_node.get_mut(&node) else { return 0 };
+        known.opens = known.opens.saturating_sub(1);
+        known.opens
     }
 
     pub(super) fn forget(&mut self, node: Node, times: u64) {
