@@ -5,6 +5,7 @@
 //! - [`trust`]: where the programs of a root look for certificates they trust
 //! - [`build`]: Dockerfiles, read and planned
 //! - [`variants`]: images made of Debian's packages
+//! - [`commit`]: an image of another one and of what was changed
 //! - [`layer`]: layers of images, unpacked
 //! - [`registry`]: images from and to registries
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
@@ -13,6 +14,7 @@
 
 pub mod archive;
 pub mod build;
+pub mod commit;
 pub mod digest;
 pub mod host;
 pub mod layer;
