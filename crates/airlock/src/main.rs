@@ -29,6 +29,7 @@ mod keep;
 mod keeper;
 mod ledger;
 mod mounts;
+mod packages;
 mod policy;
 mod progress;
 mod prompt;

@@ -113,7 +113,9 @@ fn keep(archives: &Path, folder: &Path, told: &str) -> io::Result<()> {
         Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
         _ => fs::create_dir(folder)?,
     }
-    told.lines().filter_map(file_name).try_for_each(|name| fs::hard_link(archives.join(name), folder.join(name)))
+    told.lines()
+        .filter_map(file_name)
+        .try_for_each(|name| fs::hard_link(archives.join(name), folder.join(name)))
 }
 
 /// The file of a line such as `'http://…/bash_5.2_amd64.deb' bash_5.2_amd64.deb 1490980 SHA256:…`.

@@ -29,6 +29,7 @@ use std::{
     io::{self, Read as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
+    rc::Rc,
 };
 
 /// What runs, and upon what.
@@ -60,6 +61,8 @@ pub(crate) struct Step {
     pub(crate) limits: Limits,
     /// Whose its files are to be.
     pub(crate) files: Files,
+    /// Where its standard output goes, where that is not what [`Running::output`] gives.
+    pub(crate) stdout: Option<Rc<File>>,
 }
 
 /// Whose the files that a step leaves are on this host.
@@ -105,6 +108,7 @@ impl Step {
             secrets: Default::default(),
             limits: Limits::default(),
             files: Files::OfImages,
+            stdout: None,
         }
     }
 
@@ -191,7 +195,8 @@ fn start(
     let (read, write) = io::pipe().map_err(failed)?;
     let mut client = keeper::start(sandbox, &spec.limits, lock)?;
     let begin = Begin { owner: Owner::Foreground, values: step.secrets.1.clone(), ssh: Ssh::default() };
-    client.begin(&begin, &[write.as_fd(), write.as_fd()])?;
+    let stdout = step.stdout.as_ref().map_or(write.as_fd(), |file| file.as_fd());
+    client.begin(&begin, &[stdout, write.as_fd()])?;
     drop(write);
     let mut session = Session::new(client, no_signals()?, None);
     match session.wait_for_start() {

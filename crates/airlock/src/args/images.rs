@@ -49,6 +49,41 @@ pub(crate) enum ImagesVerb {
     Save(SaveArgs),
     /// Make an image of a plain root file system
     Import(ImportImageArgs),
+    /// Make an image of Debian's packages
+    Make(MakeImageArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Packages come by this host's own apt, with its sources, keys and proxies, and are set up in sandboxes without a
+network. What was downloaded stays in ~/.cache/airlock/packages for the next time.
+
+A recipe of your own is a file in TOML:
+  about = \"what is in it\"
+  extends = \"minimal\"
+  packages = [\"ruby\", \"sqlite3\"]
+  command = [\"irb\"]
+
+Examples:
+  airlock images make --list
+  airlock images make minimal && airlock run --image airlock/minimal -- python3 --version
+  airlock images make ./ruby.toml -t team/ruby:1")]
+pub(crate) struct MakeImageArgs {
+    /// Which: minimal, standard, full, or the path of a recipe
+    #[arg(value_name = "VARIANT|FILE.toml", required_unless_present = "list")]
+    pub(crate) variant: Option<String>,
+    /// What it is called (default: airlock/VARIANT)
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) tag: Option<Reference>,
+    /// List what can be made, with sizes
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Only the id
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// One JSON object, or one per line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ pub(crate) use files::{
 };
 pub(crate) use images::{
     HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
-    PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
+    MakeImageArgs, PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
 };
 pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};

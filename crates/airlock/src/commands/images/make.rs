@@ -16,9 +16,10 @@ use crate::{
 use airlock_engine::{plan::Caller, snapshots::root};
 use airlock_images::{
     archive::{self, Import},
+    digest::Digest,
     manifest::{Platform, RunConfig},
     reference::Reference,
-    store::{Hold, Image},
+    store::{Hold, Image, Which},
     variants::{
         self, Recipe,
         order::{self, Turn},
@@ -31,6 +32,7 @@ use std::{
     fs::File,
     io::{self, Seek as _, Write as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Where programs are in Debian.
@@ -44,7 +46,9 @@ pub(super) fn make(images: &Images, args: &MakeImageArgs) -> Outcome {
     refuse_single_id()?;
     let tag = args.tag.clone().map_or_else(|| own_name(&recipe), Ok)?;
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
-    let image = Making { images, hold: images.store.hold()?, recipe: &recipe, voice }.image(&tag)?;
+    let (image, base) = Making { images, hold: images.store.hold()?, recipe: &recipe, voice }.image(&tag)?;
+    // What it was made of is nobody's any more. If others are busy, it goes with the next `prune`.
+    let _ = images.store.collect(Which::These(&[base]), Duration::ZERO, || images.in_use());
     match (args.json, args.quiet) {
         (true, _) => print_json(&Summary::of(&image))?,
         (_, true) => writeln!(io::stdout(), "{}", image.id)?,
@@ -115,7 +119,8 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn image(&self, tag: &Reference) -> Result<Image, Failure> {
+    /// The image, and the one without a name that it was made of.
+    fn image(self, tag: &Reference) -> Result<(Image, Digest), Failure> {
         let client = Client::open()?;
         client.update(self.voice)?;
         let mut packages = vec![ESSENTIAL];
@@ -128,10 +133,8 @@ impl Making<'_> {
         say(self.voice, &format!("downloading {} packages", order::unpacked(&all).count()));
         let downloaded = client.download(&packages)?;
         let base = self.bootstrap(&downloaded, &essential)?;
-        let image = self.configure(&downloaded, &base, &all).and_then(|done| self.finish(done, tag));
-        // It was only on the way; with no name it goes when something is collected.
-        self.hold.forget(&base.id)?;
-        image
+        let done = self.configure(&downloaded, &base, &all)?;
+        Ok((self.finish(done, tag)?, base.id))
     }
 
     /// The essential packages, laid out and no more, as an image without a name.

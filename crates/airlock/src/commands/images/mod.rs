@@ -2,6 +2,7 @@
 
 mod archives;
 mod list;
+mod make;
 mod pull;
 mod push;
 mod remove;
@@ -43,6 +44,7 @@ pub(crate) fn perform(args: &ImagesArgs) -> Outcome {
         ImagesVerb::Load(args) => archives::load(&images()?, args),
         ImagesVerb::Save(args) => archives::save(&images()?, args),
         ImagesVerb::Import(args) => archives::import(&images()?, args),
+        ImagesVerb::Make(args) => make::make(&images()?, args),
     }
 }
 
