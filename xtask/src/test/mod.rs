@@ -63,7 +63,11 @@ const PACKAGES: [Package; 33] = [
     },
     Package { name: "default-jdk-headless", program: "javac", reason: "a client of HTTP in Java" },
     Package { name: "nodejs", program: "node", reason: "a client and a server of HTTP" },
+<<<<<<< HEAD
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },
+=======
+    Package { name: "docker-registry", program: "docker-registry", reason: "a registry of images" },
+>>>>>>> main
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
