@@ -277,7 +277,7 @@ fn fill(tree: &Path) {
     sparse.set_len(5 << 20).unwrap();
     sparse.write_all_at(b"piece", 3 << 20).unwrap();
     let coloured = File::open(path("setgid")).unwrap();
-    rustix::fs::fsetxattr(&coloured, "user.colour", b"red\n", XattrFlags::empty()).unwrap();
+    rustix::fs::fsetxattr(&coloured, "user.colour", b"red", XattrFlags::empty()).unwrap();
     for (name, owner, mode) in [
         ("setuid", (1000, 1000), 0o4711),
         ("setgid", (0, 42), 0o2755),
