@@ -28,6 +28,7 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_registry;
 mod keeper;
 mod limits;
 mod limits_disk;
