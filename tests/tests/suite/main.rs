@@ -35,6 +35,7 @@ mod limits_disk;
 mod net;
 mod net_clients;
 mod net_config;
+mod net_git_ssh;
 mod net_ledger;
 mod net_live;
 mod net_names;
