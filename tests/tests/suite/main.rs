@@ -28,6 +28,8 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_build;
+mod images_build_docker;
 mod images_registry;
 mod keeper;
 mod limits;
