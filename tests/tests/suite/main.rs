@@ -10,6 +10,7 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_hosts;
 mod attacks_http;
 mod attacks_http_answers;
 mod attacks_http_limits;
