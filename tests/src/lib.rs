@@ -17,6 +17,7 @@ pub mod internet;
 mod leftovers;
 pub mod posix;
 mod process;
+pub mod registry;
 mod terminal;
 mod who;
 mod world;

@@ -22,6 +22,7 @@ mod clean;
 mod commands;
 mod config;
 mod environment;
+mod epoch;
 mod failure;
 mod home;
 mod keep;

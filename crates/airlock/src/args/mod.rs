@@ -14,8 +14,8 @@ mod wall;
 
 pub(crate) use copy::CopyArgs;
 pub(crate) use files::{
-    ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
-    SnapshotVerb,
+    CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
+    RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
 };
 pub(crate) use images::{ImagesArgs, ImagesVerb};
 pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
@@ -127,6 +127,8 @@ pub(crate) enum Verb {
     Export(ExportSandboxArgs),
     /// Make a stopped sandbox of an exported file
     Import(ImportArgs),
+    /// Make an image of a sandbox's image and of what the sandbox changed
+    Commit(CommitArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind

@@ -111,7 +111,7 @@ fn start(args: &RunArgs, ours: &Ours, made: Made<'_>) -> Outcome {
         Err(failure) => return Err(given_up(sandbox, failure)),
     };
     let owner = if args.streams.detach { Owner::Detached } else { Owner::Foreground };
-    client.begin(&Begin { owner, values }, &ours.passed(&spec.stdio))?;
+    client.begin(&Begin { owner, values, ssh: home::ssh() }, &ours.passed(&spec.stdio))?;
     let screen = screen(ours, &spec.stdio);
     let mut session = Session::new(client, signals, screen);
     if args.streams.detach {

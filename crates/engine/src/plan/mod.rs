@@ -90,6 +90,8 @@ pub struct Plan {
     pub home_files: Vec<HomeFile>,
     /// The certificate in PEM that the programs inside are to trust, where connections are opened.
     pub certificate: Option<String>,
+    /// What programs inside know of the keys of hosts, beside it.
+    pub known_hosts: Option<String>,
     /// Capabilities inside.
     pub caps: CapSet,
     /// Whether it may hold sandboxes itself.
@@ -197,6 +199,7 @@ pub fn check(
         etc,
         home_files: spec.home_files.clone(),
         certificate: None,
+        known_hosts: None,
         caps,
         nested: if spec.nested { Nested::Yes } else { Nested::No },
         set_id: if writable { SetId::Refused } else { SetId::Allowed },

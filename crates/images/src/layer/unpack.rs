@@ -172,7 +172,7 @@ fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
 }
 
 /// An error and what caused it, in one line.
-fn chain(err: &dyn std::error::Error) -> String {
+pub(super) fn chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();
     while let Some(err) = cause {

@@ -193,7 +193,7 @@ fn descriptor(kind: &str, digest: &str, size: u64, annotations: BTreeMap<String,
 }
 
 /// A file without a name, gone when it is closed.
-pub(super) fn unnamed(store: &Store) -> io::Result<File> {
+pub(in crate::snapshots) fn unnamed(store: &Store) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(rustix::fs::open(store.home(), flags, Mode::RUSR | Mode::WUSR)?.into())
 }
