@@ -17,7 +17,10 @@ pub(crate) use files::{
     CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
     RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
 };
-pub(crate) use images::{ImagesArgs, ImagesVerb};
+pub(crate) use images::{
+    HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
+    PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
+};
 pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
@@ -143,7 +146,7 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
-    /// List, get and send images, which sandboxes can be made of
+    /// List, get, send, load, save and remove images, which sandboxes can be made of
     Images(ImagesArgs),
     /// Get what a later start needs
     Prefetch(PrefetchArgs),
@@ -191,6 +194,9 @@ pub(crate) enum Verb {
     /// Print names of groups, for completion scripts
     #[command(hide = true)]
     CompleteGroups,
+    /// Print names of images, for completion scripts
+    #[command(hide = true)]
+    CompleteImages,
 }
 
 #[derive(Debug, Args)]
@@ -410,7 +416,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_or_asks_for_help_is_left_to_the_grammar_of_all() {
-        for line in ["run", "run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
+        for line in ["run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert!(Verb::quick(&words).is_none(), "{line}");
         }
@@ -460,7 +466,7 @@ mod tests {
 
     #[test]
     fn wrong_usage_exits_with_2() {
-        assert_eq!(Cli::try_parse_from(["airlock", "run"]).unwrap_err().exit_code(), 2);
+        assert_eq!(Cli::try_parse_from(["airlock", "exec"]).unwrap_err().exit_code(), 2);
         assert_eq!(Cli::try_parse_from(["airlock", "frobnicate"]).unwrap_err().exit_code(), 2);
     }
 }

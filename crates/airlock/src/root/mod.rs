@@ -52,6 +52,7 @@ pub(crate) fn choose(args: &RunArgs, store: &Store, own: &Own) -> Result<Option<
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
     let hold = hold(store)?;
     let image = find(&hold, name, args.pull.unwrap_or_default(), (own, voice))?;
+    pulling::check_signed(own, &hold, &image, name)?;
     Root::of(store, hold, &image, name, (args.user.as_deref(), voice)).map(Some)
 }
 
