@@ -57,10 +57,42 @@ ForceCommand cat; echo hello from ssh
 """)
     shutil.chown(folder / "ssh_host", user)
     (folder / "known_hosts").write_text("ssh.test " + (folder / "ssh_host.pub").read_text())
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
     with (folder / "sshd.log").open("wb") as said:
-        await asyncio.create_subprocess_exec(
-            "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "/usr/sbin/sshd", "-D", "-e", "-f", str(config), stderr=said)
+        await asyncio.create_subprocess_exec(*as_user, "/usr/sbin/sshd", "-D", "-e", "-f", str(config), stderr=said)
+        await git_over_ssh(folder, user)
+        config = folder / "sshd_git_config"
+        await asyncio.create_subprocess_exec(*as_user, "/usr/sbin/sshd", "-D", "-e", "-f", str(config), stderr=said)
     await listening(places.SSH, 22)
+    await listening(places.SSH, 2222)
+
+
+async def git_over_ssh(folder, user):
+    """Port 2222: `acme/web.git` and `acme/other.git`, and whatever else somebody asks for. `ssh_commands` has what that was."""
+    repositories, commands, shell = folder / "ssh_git", folder / "ssh_commands", folder / "ssh_shell"
+    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+    who = ["-c", "user.name=virtual", "-c", "user.email=virtual@web.test"]
+    work = folder / "ssh_work"
+    await run("git", "init", "-q", "-b", "main", str(work), **quiet)
+    (work / "README").write_text("hello from git over ssh\n")
+    # More than fits into what may be sent ahead.
+    (work / "large").write_bytes(b"".join(index.to_bytes(4, "big") * 2 + index.to_bytes(8, "little") for index in range(300000)))
+    await run("git", "-C", str(work), "add", ".", **quiet)
+    await run("git", "-C", str(work), *who, "commit", "-q", "-m", "first", **quiet)
+    for name in ("web", "other"):
+        await run("git", "clone", "-q", "--bare", str(work), str(repositories / "acme" / f"{name}.git"), **quiet)
+    await run("chown", "-R", user, str(repositories))
+    commands.touch()
+    shutil.chown(commands, user)
+    shell.write_text(f"""#!/bin/sh
+echo "$SSH_ORIGINAL_COMMAND" >> {commands}
+# As hosts of git do: a path from the root is one from where they have them.
+cd {repositories} && exec sh -c "$(echo "$SSH_ORIGINAL_COMMAND" | sed "s#'/#'#")"
+""")
+    shell.chmod(0o755)
+    (folder / "sshd_git_config").write_text(
+        (folder / "sshd_config").read_text().replace(":22\n", ":2222\n")
+        .replace("ForceCommand cat; echo hello from ssh", f"ForceCommand {shell}\nAcceptEnv GIT_PROTOCOL"))
 
 
 async def database(folder):

@@ -157,7 +157,7 @@ fn with_rule(path: &Path, text: &str, rule: &Rule) -> Result<String, Failure> {
 /// The groups of package clients, which the file may name.
 fn discovered(path: &Path, text: &str) -> Discovered {
     let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
-    registries::discover(&Host { directory, variables: crate::spec::variables(), root: None }, [text])
+    registries::discover(&Host { directory, variables: crate::spec::variables(), ..Host::default() }, [text])
 }
 
 fn write(path: &Path, text: &str) -> Result<PathBuf, Failure> {

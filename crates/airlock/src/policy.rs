@@ -361,7 +361,7 @@ mod tests {
         fn host(&self) -> Host {
             let home = self.folder.path().display().to_string();
             let variables = BTreeMap::from([("HOME".to_owned(), home)]);
-            Host { directory: self.folder.path().join("project"), variables, root: None }
+            Host { directory: self.folder.path().join("project"), variables, ..Host::default() }
         }
 
         fn assemble(&self, flags: &NetworkArgs, project: Option<&str>) -> Result<Policy, Failure> {

@@ -8,6 +8,7 @@ use crate::{
     root::{self, Root, config},
     secrets::{self, Settled},
 };
+use airlock_engine::snapshots::Chain;
 use airlock_images::manifest::RunConfig;
 use airlock_protocol::{
     Name,
@@ -28,6 +29,8 @@ pub(crate) struct Host {
     pub(crate) variables: BTreeMap<String, String>,
     /// The root file system; none is the host's own system.
     pub(crate) root: Option<Root>,
+    /// What a set-up left on top of it.
+    pub(crate) setup: Option<Chain>,
 }
 
 /// What stands in files about the wall.
@@ -48,7 +51,7 @@ impl Host {
             Failure::because("the current directory cannot be told", &err)
                 .fix("change to a directory that exists")
         })?;
-        Ok(Host { directory, variables: variables(), root: None })
+        Ok(Host { directory, variables: variables(), ..Host::default() })
     }
 }
 

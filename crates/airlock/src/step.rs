@@ -16,7 +16,7 @@ use airlock_engine::{
 };
 use airlock_linux::idmap::{Extent, IdMap, Writer};
 use airlock_protocol::{
-    control::{Begin, Owner},
+    control::{Begin, Owner, Ssh},
     files::VolumeUse,
     policy::Policy,
     secret::{Secret, Values},
@@ -190,7 +190,7 @@ fn start(
     }
     let (read, write) = io::pipe().map_err(failed)?;
     let mut client = keeper::start(sandbox, &spec.limits, lock)?;
-    let begin = Begin { owner: Owner::Foreground, values: step.secrets.1.clone() };
+    let begin = Begin { owner: Owner::Foreground, values: step.secrets.1.clone(), ssh: Ssh::default() };
     client.begin(&begin, &[write.as_fd(), write.as_fd()])?;
     drop(write);
     let mut session = Session::new(client, no_signals()?, None);

@@ -136,6 +136,8 @@ impl Conditions {
             return Some(Miss::Header);
         }
         match (self.git, &request.git) {
+            // What opens names git: other keys are about HTTP.
+            (None, _) if request.is_ssh && self.verdict != Verdict::Deny => Some(Miss::Git),
             (None, _) => None,
             (Some(wanted), Some(call)) if self.is_git(wanted, call) => {
                 (!any(&self.repositories, &call.repository)).then_some(Miss::Repository)
@@ -156,7 +158,7 @@ impl Conditions {
             Miss::Header => format!("only with the header {}", named(&self.headers)),
             Miss::Websocket if self.websocket == Some(true) => "only WebSockets".to_owned(),
             Miss::Websocket => "no WebSockets".to_owned(),
-            Miss::Git => format!("only git {}", self.git.map_or("", git_word)),
+            Miss::Git => self.git.map_or("only HTTP".to_owned(), |git| format!("only git {}", git_word(git))),
             Miss::Repository => format!("only the repositories {}", globs(&self.repositories)),
         }
     }
@@ -308,6 +310,7 @@ mod tests {
             headers: Vec::new(),
             websocket: false,
             git: None,
+            is_ssh: false,
         }
     }
 

@@ -25,9 +25,11 @@ pub struct Request {
     pub websocket: bool,
     /// What it asks of git, if it does.
     pub git: Option<GitCall>,
+    /// Whether it is a command of git inside SSH: its method is the command, its path the repository's.
+    pub is_ssh: bool,
 }
 
-/// What a request asks of git, over smart HTTP.
+/// What a request asks of git, over smart HTTP or SSH.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitCall {
     /// Whether it reads or writes.

@@ -14,6 +14,7 @@ use crate::{
     host::{BadHost, Destination},
     request::{GitCall, Request},
 };
+use airlock_protocol::policy::Git;
 use std::str::FromStr;
 
 /// A connection or a request.
@@ -37,7 +38,7 @@ pub enum BadUrl {
     #[error("{0}")]
     Method(String),
     /// A method is for a URL of HTTP.
-    #[error("a method stands before a URL of http, https, ws or wss")]
+    #[error("a method stands before a URL of http, https, ws or wss; `fetch` or `push` before one of ssh")]
     Scheme,
     /// The path.
     #[error(
@@ -60,6 +61,10 @@ impl FromStr for Asked {
         let destination: Destination = url.parse()?;
         let has_method = method.is_some();
         let scheme = url.split_once("://");
+        if let (Some(("ssh", rest)), Some(wants)) = (scheme, method.as_deref().and_then(git_wants)) {
+            let request = inside_ssh(&destination, wants, rest)?;
+            return Ok(Asked { destination, request: Some(request), has_method });
+        }
         let Some((scheme @ ("http" | "https" | "ws" | "wss"), rest)) = scheme else {
             return match has_method {
                 true => Err(BadUrl::Scheme),
@@ -80,9 +85,42 @@ impl FromStr for Asked {
             headers: Vec::new(),
             websocket: scheme.starts_with("ws"),
             git,
+            is_ssh: false,
         };
         Ok(Asked { destination, request: Some(request), has_method })
     }
+}
+
+/// `fetch` and `push` before a URL of SSH.
+fn git_wants(method: &str) -> Option<Git> {
+    match method {
+        "FETCH" => Some(Git::Fetch),
+        "PUSH" => Some(Git::Push),
+        _ => None,
+    }
+}
+
+/// What git asks for there, as a request.
+fn inside_ssh(destination: &Destination, wants: Git, rest: &str) -> Result<Request, BadUrl> {
+    let path = checked_path(split(rest).0)?;
+    let plain = path.trim_start_matches('/');
+    let repository = plain.strip_suffix(".git").unwrap_or(plain).to_owned();
+    let method = match wants {
+        Git::Fetch => "git-upload-pack",
+        Git::Push => "git-receive-pack",
+    };
+    Ok(Request {
+        target: destination.target.clone(),
+        port: destination.port.unwrap_or(22),
+        is_tls: false,
+        method: method.to_owned(),
+        path,
+        query: Vec::new(),
+        headers: Vec::new(),
+        websocket: false,
+        git: Some(GitCall { wants, repository }),
+        is_ssh: true,
+    })
 }
 
 /// The content type with which git asks for this.

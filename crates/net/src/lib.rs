@@ -12,6 +12,7 @@
 //! | [`egress`] | the only dialler |
 //! | [`errand`] | HTTP of a person's own commands |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
+//! | [`ssh`] | git inside SSH |
 //! | [`relay`] | bytes between two ends |
 //! | [`flows`] | what lives, and what rules no longer allow |
 //! | [`publish`] | ports of the host that lead inside |
@@ -31,6 +32,7 @@ pub mod resolver;
 pub mod scripts;
 mod secrets;
 pub mod sniff;
+pub mod ssh;
 #[cfg(test)]
 mod tests;
 pub mod tls;

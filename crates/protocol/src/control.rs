@@ -33,6 +33,22 @@ pub struct Begin {
     /// The values of its secrets. In memory only.
     #[serde(default)]
     pub values: Values,
+    /// Who the person is at other hosts.
+    #[serde(default)]
+    pub ssh: Ssh,
+}
+
+/// Who the person that starts a sandbox is at other hosts by SSH, and whom they know there: files of theirs, for git that rules
+/// let pass. Never written down.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ssh {
+    /// The agent's socket.
+    pub agent: Option<PathBuf>,
+    /// Keys without a passphrase, tried after the agent's. Only Ed25519 is read.
+    pub keys: Vec<PathBuf>,
+    /// `known_hosts` files.
+    pub known_hosts: Vec<PathBuf>,
 }
 
 /// What a sandbox's life hangs on.

@@ -1,6 +1,7 @@
 //! Snapshots, forks, and archives of them.
 
 use super::values;
+use airlock_images::reference::Reference;
 use airlock_protocol::Name;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -104,8 +105,12 @@ pub(crate) struct ForkArgs {
 One file with what a sandbox wrote, as an OCI layout: it can be imported on another host, by another user. Not in it: files of the
 host that were only seen, volumes and mounts, secrets, rules, variables, certificates, and our own files of /etc.
 
+With --rootfs it is a plain archive of the whole root of a sandbox that was made of an image: the image's files and what was changed
+in them, with their owners. SOURCE_DATE_EPOCH bounds their times.
+
 Examples:
   airlock export web -o web.tar
+  airlock export web --rootfs | tar -t
   airlock export before-upgrade | ssh other airlock import - --name web")]
 pub(crate) struct ExportSandboxArgs {
     /// Which sandbox or snapshot
@@ -114,12 +119,62 @@ pub(crate) struct ExportSandboxArgs {
     /// Where to write it; `-` is stdout
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
+    /// Its whole root file system, as a plain archive
+    #[arg(long, conflicts_with = "level")]
+    pub(crate) rootfs: bool,
     /// How hard to compress, 1 to 19
     #[arg(long, value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
     /// Say nothing
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The image has the layers of the one below, and one more with what the sandbox changed (one for each sandbox that it was forked
+from). How it is run stays as the image below says, unless --change says otherwise: the variables and the command of the sandbox
+do not come with it. Volumes, mounts and the workspace do not either. A sandbox that runs is frozen meanwhile. SOURCE_DATE_EPOCH bounds all times.
+
+A change is an instruction of a Dockerfile that touches no file: CMD, ENTRYPOINT, ENV, EXPOSE, HEALTHCHECK, LABEL, ONBUILD, SHELL,
+STOPSIGNAL, USER, VOLUME, WORKDIR.
+
+Examples:
+  airlock commit web web:2
+  airlock commit web web:tested --message 'all green' --change 'CMD [\"serve\", \"--port\", \"80\"]' --change 'USER nobody'")]
+pub(crate) struct CommitArgs {
+    /// Which sandbox
+    pub(crate) sandbox: String,
+    /// What to call the image; it is taken from whoever has this name
+    #[arg(value_name = "NAME[:TAG]")]
+    pub(crate) name: Reference,
+    /// What it is for; it is told in its history
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// Who made it
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) author: Option<String>,
+    /// How it is run, as an instruction of a Dockerfile; may be given several times
+    #[arg(short, long, value_name = "INSTRUCTION")]
+    pub(crate) change: Vec<String>,
+    /// How its layer is compressed
+    #[arg(long, value_name = "WHICH", default_value = "gzip")]
+    pub(crate) compression: LayerCompression,
+    /// A JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing but its id
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// How a layer is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LayerCompression {
+    /// What everything reads
+    Gzip,
+    /// Quicker, and smaller
+    Zstd,
 }
 
 #[derive(Debug, Args)]

@@ -14,10 +14,13 @@ mod wall;
 
 pub(crate) use copy::CopyArgs;
 pub(crate) use files::{
-    ExportSandboxArgs, ForkArgs, ImportArgs, ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs,
-    SnapshotVerb,
+    CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
+    RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
 };
-pub(crate) use images::{ImagesArgs, ImagesVerb};
+pub(crate) use images::{
+    HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
+    PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
+};
 pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
@@ -127,6 +130,8 @@ pub(crate) enum Verb {
     Export(ExportSandboxArgs),
     /// Make a stopped sandbox of an exported file
     Import(ImportArgs),
+    /// Make an image of a sandbox's image and of what the sandbox changed
+    Commit(CommitArgs),
     /// Remove sandboxes and their disks
     Rm(RemoveArgs),
     /// Remove every sandbox that does not run, and what crashes left behind
@@ -141,7 +146,7 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
-    /// List, get and send images, which sandboxes can be made of
+    /// List, get, send, load, save and remove images, which sandboxes can be made of
     Images(ImagesArgs),
     /// Get what a later start needs
     Prefetch(PrefetchArgs),
@@ -189,6 +194,9 @@ pub(crate) enum Verb {
     /// Print names of groups, for completion scripts
     #[command(hide = true)]
     CompleteGroups,
+    /// Print names of images, for completion scripts
+    #[command(hide = true)]
+    CompleteImages,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use super::{remove, snapshot};
 use crate::{
     args::ExportSandboxArgs,
+    epoch,
     failure::{Failure, Outcome},
     home,
     progress::Progress,
@@ -13,15 +14,20 @@ use airlock_engine::{
         Guard, archive,
         fork::Origin,
         kept::{self, Snapshot},
+        root,
     },
     store::{self, Store},
 };
 use airlock_protocol::SandboxId;
 use std::{
     fs::File,
-    io::{BufWriter, IsTerminal as _, Write},
+    io::{BufWriter, IsTerminal as _, Write as _},
+    os::fd::AsFd as _,
     path::Path,
 };
+
+/// What could not be done.
+const NO_ROOT: &str = "the root of this sandbox cannot be exported";
 
 pub(crate) fn export(args: &ExportSandboxArgs) -> Outcome {
     let is_stdout = args.output == Path::new("-");
@@ -30,10 +36,20 @@ pub(crate) fn export(args: &ExportSandboxArgs) -> Outcome {
     }
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
     let store = home::store()?;
+    if args.rootfs
+        && let Ok(sandbox) = store.find(&args.source)
+    {
+        // Before it is frozen or copied.
+        root::refuse_host(&sandbox.spec()?, NO_ROOT)?;
+    }
     let (guard, origin) = snapshot::origin(&store, &args.source, voice)?;
     let held = hold(guard, &origin)?;
     let written = match is_stdout {
-        true => write(&store, args, &origin, voice, &mut std::io::stdout().lock()),
+        true => std::io::stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(Failure::from)
+            .and_then(|stdout| write(&store, args, &origin, voice, &mut File::from(stdout))),
         false => write_file(&store, args, &origin, voice),
     };
     release(&store, &held)?;
@@ -87,15 +103,25 @@ fn write(
     args: &ExportSandboxArgs,
     origin: &Origin,
     voice: Voice,
-    out: &mut dyn Write,
+    out: &mut File,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new("packed", voice);
+    if args.rootfs {
+        let epoch = epoch::from_environment()?;
+        let left_out = root::whole(store, origin, epoch, out, &mut |bytes| progress.add(bytes))?;
+        tell(left_out, voice);
+        return Ok(());
+    }
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let exported =
         archive::export::export(store, origin, args.level, &mut out, &mut |bytes| progress.add(bytes))?;
     out.flush()?;
-    if exported.left_out > 0 {
-        say(voice, &format!("{} sockets and files named .wh.* are not in the archive", exported.left_out));
-    }
+    tell(exported.left_out, voice);
     Ok(())
+}
+
+fn tell(left_out: u64, voice: Voice) {
+    if left_out > 0 {
+        say(voice, &format!("{left_out} sockets and files named .wh.* are not in the archive"));
+    }
 }

@@ -95,7 +95,7 @@ pub(super) fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     state.status = Status::Creating;
     sandbox.write_state(&state)?;
     let mut client = keeper::start(sandbox, &spec.limits, lock)?;
-    client.begin(&Begin { owner: Owner::Detached, values }, &[])?;
+    client.begin(&Begin { owner: Owner::Detached, values, ssh: home::ssh() }, &[])?;
     match Session::new(client, no_signals()?, None).wait_for_start() {
         Ok(()) => Ok(()),
         Err(Ended::Refused(refusal)) => Err(refusal.into()),

@@ -3,6 +3,7 @@
 mod apply;
 mod approvals;
 mod change;
+mod commit;
 mod completion;
 mod config;
 mod cp;
@@ -13,7 +14,7 @@ mod exec;
 mod export;
 mod fork;
 mod get;
-mod images;
+pub(crate) mod images;
 mod import;
 mod init;
 mod learn;
@@ -68,6 +69,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Fork(args) => fork::fork(&args),
         Verb::Export(args) => export::export(&args),
         Verb::Import(args) => import::import(&args),
+        Verb::Commit(args) => commit::commit(&args),
         Verb::Rm(args) => remove::rm(&args),
         Verb::Prune(args) => remove::prune(&args),
         Verb::Diff(args) => diff::diff(&args),
@@ -97,6 +99,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),
+        Verb::CompleteImages => images::names(),
     }
 }
 

@@ -12,10 +12,14 @@ use crate::{
     say::{Voice, say},
     scripts, secrets,
     session::{Ended, Keyboard, Session, collect_signals, no_signals},
+    setup,
     spec::{self, Host, Wall, spec},
     streams::{self, Kind, Ours},
 };
-use airlock_engine::store::{Error, Lock, Sandbox, Store, generate_name};
+use airlock_engine::{
+    snapshots::fork,
+    store::{Error, Lock, Sandbox, Store, generate_name},
+};
 use airlock_linux::{fd, signal, tty::Raw};
 use airlock_protocol::{
     SandboxId,
@@ -47,7 +51,8 @@ pub(super) fn to_its_end(args: &mut RunArgs) -> Result<(SandboxId, u8), Failure>
     let mut host = Host::current()?;
     let store = home::store()?;
     let wall = settle(args, &host, store.home())?;
-    host.root = root::choose(args, &store)?;
+    host.root = root::choose(args, &store, &wall.own)?;
+    host.setup = setup::prepare(args, &wall, stdio, &host, &store)?;
     let (sandbox, lock, spec) = create(&store, args, &wall, stdio, &host)?;
     // The spec names the image now: nothing of it is collected.
     drop(host);
@@ -106,7 +111,7 @@ fn start(args: &RunArgs, ours: &Ours, made: Made<'_>) -> Outcome {
         Err(failure) => return Err(given_up(sandbox, failure)),
     };
     let owner = if args.streams.detach { Owner::Detached } else { Owner::Foreground };
-    client.begin(&Begin { owner, values }, &ours.passed(&spec.stdio))?;
+    client.begin(&Begin { owner, values, ssh: home::ssh() }, &ours.passed(&spec.stdio))?;
     let screen = screen(ours, &spec.stdio);
     let mut session = Session::new(client, signals, screen);
     if args.streams.detach {
@@ -156,7 +161,11 @@ fn create(
         let name = args.name.clone().unwrap_or_else(|| generate_name(attempt));
         let spec = spec(args, wall, name, stdio, host)?;
         attempt += 1;
-        match store.create(&spec) {
+        let created = match &host.setup {
+            Some(layers) => fork::create(store, &spec, layers),
+            None => store.create(&spec),
+        };
+        match created {
             Ok((sandbox, lock)) => return Ok((sandbox, lock, spec)),
             Err(Error::NameTaken { .. }) if args.name.is_none() && attempt < NAMES_TRIED => {}
             Err(err) => return Err(err.into()),

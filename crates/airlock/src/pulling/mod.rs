@@ -79,6 +79,19 @@ pub(crate) fn pull(
     pulled.map_err(|err| failed(format!("could not pull {name}"), &err))
 }
 
+/// Refuses an image that is not signed as the settings demand of one of its names, or of the name that was typed.
+pub(crate) fn check_signed(own: &Own, store: &Store, image: &Image, typed: &str) -> Result<(), Failure> {
+    let policy = own.images.policy()?;
+    let typed = typed.parse::<Reference>().ok().map(|name| whole_name(own, &name));
+    let names: Vec<Reference> = image.names.iter().chain(&image.digests).cloned().chain(typed).collect();
+    let mut digests = vec![image.manifest_digest];
+    digests.extend(image.digests.iter().filter_map(|name| name.digest));
+    policy.check_stored(store, &names, &digests).map_err(|err| {
+        let err = Error::from(err);
+        failed(format!("image {} may not be used", image.label()), &err)
+    })
+}
+
 /// Unpacks what is not unpacked of an image, for sandboxes of root inside. This process must have one thread.
 pub(crate) fn unpack(store: &Store, image: &Image) -> Result<(), Failure> {
     let hold = store.hold().map_err(stored)?;

@@ -263,8 +263,9 @@ mod tests {
         std::fs::write(&path, "registry=https://evil.example/").unwrap();
         let variables = BTreeMap::from([("HOME".to_owned(), folder.display().to_string())]);
 
-        let elsewhere = Host { directory: "/srv/project".into(), variables: variables.clone(), root: None };
-        let inside = Host { directory: folder.clone(), variables, root: None };
+        let elsewhere =
+            Host { directory: "/srv/project".into(), variables: variables.clone(), ..Host::default() };
+        let inside = Host { directory: folder.clone(), variables, ..Host::default() };
 
         assert_eq!(discover(&elsewhere, ["npm"]).groups().count(), 1);
         assert_eq!(discover(&inside, ["npm"]).groups().count(), 0);

@@ -154,7 +154,7 @@ mod tests {
         write(".cargo/config.toml", "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n");
         write(".cargo/credentials.toml", "[registries.acme]\ntoken = \"cio0123456789\"\n");
         let variables = BTreeMap::from([("HOME".to_owned(), home.display().to_string())]);
-        Host { directory: "/srv/project".into(), variables, root: None }
+        Host { directory: "/srv/project".into(), variables, ..Host::default() }
     }
 
     fn rule(group: &str, host: &str) -> Rule {

@@ -4,8 +4,10 @@ pub(crate) mod config;
 
 use crate::{
     args::{Pull, RunArgs},
+    config::own::Own,
     failure::Failure,
     progress::Progress,
+    pulling::{self, Form, Show, Way, Wish},
     say::Voice,
 };
 use airlock_engine::{
@@ -15,6 +17,7 @@ use airlock_engine::{
 use airlock_images::{
     layer::Ids,
     manifest::RunConfig,
+    reference::Reference,
     store::{self as images, Hold, Image},
 };
 use airlock_protocol::{guest::User, spec};
@@ -37,7 +40,7 @@ pub(crate) struct Root {
 }
 
 /// The root that the flags mean; none is the host's own system.
-pub(crate) fn choose(args: &RunArgs, store: &Store) -> Result<Option<Root>, Failure> {
+pub(crate) fn choose(args: &RunArgs, store: &Store, own: &Own) -> Result<Option<Root>, Failure> {
     if let Some(path) = &args.rootfs {
         let rootfs = path.canonicalize().map_err(|err| {
             Failure::because(format!("{} cannot be a root file system", path.display()), &err)
@@ -48,13 +51,14 @@ pub(crate) fn choose(args: &RunArgs, store: &Store) -> Result<Option<Root>, Fail
     let Some(name) = args.image.as_deref().filter(|name| *name != HOST) else { return Ok(None) };
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
     let hold = hold(store)?;
-    let image = find(&hold, name, args.pull.unwrap_or_default())?;
+    let image = find(&hold, name, args.pull.unwrap_or_default(), (own, voice))?;
+    pulling::check_signed(own, &hold, &image, name)?;
     Root::of(store, hold, &image, name, (args.user.as_deref(), voice)).map(Some)
 }
 
 /// Keeps images from being collected.
 pub(crate) fn hold(store: &Store) -> Result<Hold, Failure> {
-    images::Store::open(store.home()).and_then(|images| images.hold()).map_err(|err| failed(&err))
+    images::Store::open(store.home()).and_then(|images| images.hold()).map_err(pulling::stored)
 }
 
 impl Root {
@@ -77,16 +81,37 @@ impl Root {
 }
 
 /// The image that is meant, as it is here or at its registry.
-fn find(hold: &Hold, name: &str, pull: Pull) -> Result<Image, Failure> {
-    match (hold.find(name), pull) {
-        (_, Pull::Always) => {
-            Err(Failure::new(format!("the image {name} cannot be asked for at its registry"))
-                .why("this version has no registries")
-                .fix("--pull never; `airlock images load` brings images from files"))
-        }
-        (Err(err), _) => Err(failed(&err)),
-        (Ok(image), _) => Ok(image),
+fn find(hold: &Hold, name: &str, pull: Pull, (own, voice): (&Own, Voice)) -> Result<Image, Failure> {
+    let whole = name.parse().ok().map(|short| pulling::whole_name(own, &short));
+    let here = || match (hold.find(name), &whole) {
+        (Err(images::Error::NoSuch { .. }), Some(whole)) => hold.find(&whole.to_string()),
+        (found, _) => found,
+    };
+    let known = whole.as_ref().filter(|whole| whole.registry.is_some());
+    match (pull, known) {
+        (Pull::Always, Some(whole)) => fetch(hold, whole, own, voice),
+        (Pull::Missing, Some(whole)) => match here() {
+            Err(images::Error::NoSuch { .. }) => fetch(hold, whole, own, voice),
+            found => found.map_err(pulling::stored),
+        },
+        (Pull::Always, None) => Err(no_registry(name)),
+        (Pull::Missing | Pull::Never, _) => here().map_err(|err| match err {
+            images::Error::NoSuch { .. } if pull == Pull::Missing => no_registry(name).code(3),
+            other => pulling::stored(other),
+        }),
     }
+}
+
+fn fetch(hold: &Hold, name: &Reference, own: &Own, voice: Voice) -> Result<Image, Failure> {
+    let settings = pulling::settings(own, name, &Wish::default())?;
+    let form = Form::of(false, voice == Voice::Quiet);
+    pulling::pull(hold, name, &settings, &mut Show::new(form, Way::Down))
+}
+
+fn no_registry(name: &str) -> Failure {
+    Failure::new(format!("the image {name} is not here"))
+        .why("its name has no registry, and the settings name none")
+        .fix("`airlock images load` brings one from a file; registry = \"…\" under [images] in config.toml names where to ask")
 }
 
 /// Has a tree of every layer for the ids that a sandbox with this user has. Quick where they are there.
@@ -118,21 +143,10 @@ fn make(hold: &Hold, image: &Image, ids: &Ids, voice: Voice) -> Result<(), Failu
         return Ok(());
     }
     let mut progress = Progress::new("unpacked", voice);
-    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(|err| failed(&err))
+    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(pulling::stored)
 }
 
 /// Says what a run without a command lacks.
 pub(crate) fn no_command() -> Failure {
     Failure::new("no command was given").code(2).fix("airlock run -- COMMAND, or an image that has one")
-}
-
-fn failed(err: &images::Error) -> Failure {
-    let failure = match std::error::Error::source(err) {
-        Some(cause) => Failure::because(err.to_string(), cause),
-        None => Failure::new(err.to_string()),
-    };
-    match err.fix() {
-        Some(fix) => failure.code(err.exit_code()).fix(fix),
-        None => failure.code(err.exit_code()),
-    }
 }

@@ -159,7 +159,7 @@ mod tests {
     fn host(variables: &[(&str, &str)]) -> Host {
         let variables: BTreeMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Host { directory: "/srv/project".into(), variables, root: None }
+        Host { directory: "/srv/project".into(), variables, ..Host::default() }
     }
 
     fn value(host: &Host, from: From, workspace: Option<&Path>) -> Result<String, Failure> {

@@ -2,7 +2,7 @@
 
 use super::{
     About, During, Failed,
-    launch::{FAILED, INNER, NOT_COPIED, SEALED, SERVED},
+    launch::{FAILED, INNER, NOT_A_ROOT, NOT_COPIED, SEALED, SERVED},
     outer, root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
@@ -53,6 +53,7 @@ pub(super) fn run(plan: &Plan, sealing: Sealing, ends: Ends) -> ! {
     let Err(failed) = build_and_become(plan, sealing, ends);
     let mut text = vec![match failed.about {
         About::Workspace => NOT_COPIED,
+        About::Image => NOT_A_ROOT,
         About::Wall | About::Ids => FAILED,
     }];
     text.extend_from_slice(chain(&failed).as_bytes());

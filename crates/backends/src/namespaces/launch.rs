@@ -47,6 +47,8 @@ const KILLED: &str = "the process that builds the sandbox was killed";
 pub(super) const SERVED: u8 = b'f';
 /// What the child says when the workspace cannot be copied on write: this byte, then the text.
 pub(super) const NOT_COPIED: u8 = b'w';
+/// What the child says when an image cannot be a root: this byte, then the text.
+pub(super) const NOT_A_ROOT: u8 = b'i';
 /// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
 pub(super) const SEALED: u8 = b'.';
 
@@ -96,6 +98,7 @@ impl Backend for Namespaces {
         let handed = listen(&talk, plan.provided.len()).map_err(|(about, why)| match about {
             About::Wall | About::Ids => unsealed(&plan.caller, &why),
             About::Workspace => not_copied(&why),
+            About::Image => not_a_root(&why),
         })?;
         let Handed { terminals, workspace, served } = handed;
         launched.served.replace(served);
@@ -123,6 +126,12 @@ fn not_copied(why: &str) -> Refusal {
     let fix =
         "--workspace rw (writes go to the host), ro or none; or keep sandboxes elsewhere (AIRLOCK_HOME)";
     refusal(125, "this workspace cannot be copied on write", Some(why), Some(fix))
+}
+
+/// Why an image could not be a root.
+fn not_a_root(why: &str) -> Refusal {
+    let fix = "take another image, or another path inside for what is mounted";
+    refusal(125, "this image cannot be the root of a sandbox", Some(why), Some(fix))
 }
 
 /// Why a path of the host could not be shown.
@@ -311,6 +320,7 @@ fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
     }
     match said.iter().position(|word| *word != SERVED).and_then(|at| said.get(at..)) {
         Some([NOT_COPIED, text @ ..]) => Err((About::Workspace, why(text))),
+        Some([NOT_A_ROOT, text @ ..]) => Err((About::Image, why(text))),
         Some([FAILED, text @ ..]) => Err((About::Wall, why(text))),
         _ => Err((About::Wall, KILLED.to_owned())),
     }

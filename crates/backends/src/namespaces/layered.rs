@@ -62,7 +62,7 @@ pub(super) fn root(
     chain: &Chain,
     lower: &[OwnedFd],
 ) -> Result<OwnedFd, Failed> {
-    let init = initial(plan, disk, lower)?;
+    let init = initial(plan, disk, lower).map_err(Failed::of_the_image)?;
     let mut below = chain.part(Path::new("root"))?;
     below.push(init);
     let upper = layers::make(disk, "root", below.first())?;
@@ -154,12 +154,12 @@ fn plain_file(directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 }
 
 impl Builder<'_> {
-    /// Our own files over those of the image, its volumes, and what is in the home from the start.
+    /// The image's volumes, our own files over those of the image, and what is in the home from the start.
     pub(super) fn furnish_layered(&self) -> Result<(), Failed> {
         let memory = etc::memory().during("make room for our own files of /etc")?;
         let memory = self.staging.attach("etc", &memory)?;
-        etc::cover(self.root.as_fd(), &memory, &self.plan.etc, self.plan.root)?;
         self.anonymous()?;
+        etc::cover(self.root.as_fd(), &memory, &self.plan.etc, self.plan.root)?;
         if self.plan.home_files.is_empty() {
             return Ok(());
         }

@@ -50,11 +50,17 @@ pub(crate) enum About {
     Workspace,
     /// A path of the host whose ids cannot be shifted.
     Ids,
+    /// An image that cannot be a root.
+    Image,
 }
 
 impl Failed {
     fn of_ids(self) -> Failed {
         Failed { about: About::Ids, ..self }
+    }
+
+    fn of_the_image(self) -> Failed {
+        Failed { about: About::Image, ..self }
     }
 
     fn of_the_workspace(self) -> Failed {

@@ -116,7 +116,7 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
     let layer = builder.shown(opened.binds)?;
     builder.memory()?;
     if let Some(stores) = stores {
-        stores.cover(variable(plan, "JAVA_HOME"))?;
+        stores.cover(variable(plan, "JAVA_HOME"), plan.known_hosts.as_deref())?;
     }
     served::mount(plan, builder.root.as_fd(), &opened.served)?;
     if plan.root == Access::ReadOnly {

@@ -63,7 +63,7 @@ impl<'a> Stores<'a> {
     }
 
     /// Covers every store that the root has. One that cannot be covered is an error.
-    pub(super) fn cover(mut self, java_home: Option<&str>) -> Result<(), Failed> {
+    pub(super) fn cover(mut self, java_home: Option<&str>, known_hosts: Option<&str>) -> Result<(), Failed> {
         for path in trust::DIRECTORIES {
             self.directory(Path::new(path)).during(&step(path))?;
         }
@@ -74,6 +74,10 @@ impl<'a> Stores<'a> {
             self.file(&path, |stores, old| {
                 java::add(old, &stores.bundle, &stores.der).map_err(io::Error::other)
             })?;
+        }
+        if let Some(known_hosts) = known_hosts {
+            self.known_hosts(known_hosts).during("write the sandbox's known hosts")?;
+            self.file(Path::new(trust::SSH_CONFIG), |_, old| Ok(trust::ssh_config(old)))?;
         }
         self.own_files().during("write the sandbox's certificate")?;
         for copy in &self.copies {
@@ -88,6 +92,11 @@ impl<'a> Stores<'a> {
             self.bundle = old.to_vec();
         }
         new
+    }
+
+    fn known_hosts(&self, text: &str) -> io::Result<()> {
+        let own = mount::make_dir(self.memory.as_fd(), Path::new("own"))?;
+        write(own.as_fd(), OsStr::new(trust::OWN_KNOWN_HOSTS), text.as_bytes())
     }
 
     fn own_files(&self) -> io::Result<()> {

@@ -92,9 +92,10 @@ pub fn build(
     prepare_disk(&plan.disk, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
-    let wall = wall::prepare(sandbox, &spec, &begin.values)?;
+    let wall = wall::prepare(sandbox, &spec, begin)?;
     if let Some(authority) = &wall.authority {
         plan.trust(authority.pem());
+        plan.known_hosts = wall.ssh.as_ref().map(|ssh| ssh.key.known_hosts());
     }
     let mut confined = confine(&plan)?;
     let mut state = match is_visited {

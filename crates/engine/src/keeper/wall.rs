@@ -15,13 +15,14 @@ use airlock_linux::{
 use airlock_net::{
     egress::{BadProxy, Egress},
     publish::{self, Published},
+    ssh::{Gateway, HostKey},
     tls::Authority,
     wall,
     webhook::{self, Webhook},
 };
 use airlock_protocol::{
     approval::{Answer, Pending},
-    control::Refusal,
+    control::{Begin, Refusal, Ssh},
     event::Event,
     policy::{Policy, Rule, Tls},
     secret::Values,
@@ -51,6 +52,8 @@ pub(super) struct Prepared {
     pub(super) gate: Rc<Gate>,
     /// What opened connections are signed with, where any could be.
     pub(super) authority: Option<Rc<Authority>>,
+    /// What git inside SSH meets there.
+    pub(super) ssh: Option<Gateway>,
     egress: Rc<Egress>,
     script: Option<script::Loaded>,
     webhook: Option<Webhook>,
@@ -59,9 +62,10 @@ pub(super) struct Prepared {
 }
 
 /// Reads what the spec says of the wall.
-pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result<Prepared, Refusal> {
-    let secrets = Secrets::new(&spec.secrets, values).map_err(|bad| bad_secret(&bad))?;
+pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, begin: &Begin) -> Result<Prepared, Refusal> {
+    let secrets = Secrets::new(&spec.secrets, &begin.values).map_err(|bad| bad_secret(&bad))?;
     let authority = authority(spec)?;
+    let ssh = authority.as_ref().map(|_| gateway(&begin.ssh)).transpose()?;
     let ledger =
         Ledger::open(sandbox.folder(), sandbox.id().clone(), spec.ledger.durable).map_err(|err| {
             let fix = format!("look at what is in {}", sandbox.folder().display());
@@ -81,7 +85,7 @@ pub(super) fn prepare(sandbox: &Sandbox, spec: &Spec, values: &Values) -> Result
     let published = listen(&spec.publish)?;
     let gate = Rc::new(gate.map_err(|bad| bad_policy(&bad))?);
     let script = script::load(spec, &gate)?;
-    Ok(Prepared { gate, authority, egress: Rc::new(egress), script, webhook, published })
+    Ok(Prepared { gate, authority, ssh, egress: Rc::new(egress), script, webhook, published })
 }
 
 /// Made anew at each start, and only where a rule or a secret looks inside connections.
@@ -94,6 +98,13 @@ fn authority(spec: &Spec) -> Result<Option<Rc<Authority>>, Refusal> {
         plan::refusal(125, what, Some(&plan::chain(&err)), None)
     })?;
     Ok(Some(Rc::new(made)))
+}
+
+fn gateway(outside: &Ssh) -> Result<Gateway, Refusal> {
+    let key = HostKey::make().map_err(|err| {
+        plan::refusal(125, "the host key of this sandbox cannot be made", Some(&plan::chain(&err)), None)
+    })?;
+    Ok(Gateway { key, outside: outside.clone() })
 }
 
 fn looks_inside(spec: &Spec) -> bool {
@@ -180,6 +191,7 @@ impl Prepared {
             egress: self.egress,
             hostname: &keeper.spec.hostname,
             authority: self.authority,
+            ssh: self.ssh,
             filters,
         };
         let wall = wall::raise(seat, setup, tasks)?;

@@ -90,6 +90,8 @@ pub struct Plan {
     pub home_files: Vec<HomeFile>,
     /// The certificate in PEM that the programs inside are to trust, where connections are opened.
     pub certificate: Option<String>,
+    /// What programs inside know of the keys of hosts, beside it.
+    pub known_hosts: Option<String>,
     /// Capabilities inside.
     pub caps: CapSet,
     /// Whether it may hold sandboxes itself.
@@ -197,6 +199,7 @@ pub fn check(
         etc,
         home_files: spec.home_files.clone(),
         certificate: None,
+        known_hosts: None,
         caps,
         nested: if spec.nested { Nested::Yes } else { Nested::No },
         set_id: if writable { SetId::Refused } else { SetId::Allowed },
@@ -266,7 +269,14 @@ fn anonymous(spec: &Spec) -> Result<Vec<PathBuf>, Refusal> {
     let others = others.chain(spec.volumes.iter().map(|volume| &volume.target));
     let others: Vec<&PathBuf> = others.chain(spec.provided.iter().map(|provided| &provided.target)).collect();
     let free = spec.anonymous.iter().filter(|path| !others.contains(path));
-    free.map(|path| places::check_target(path).map(|()| path.clone())).collect()
+    let checked = |path: &PathBuf| match places::check_target(path) {
+        Ok(()) => Ok(path.clone()),
+        Err(refused) => {
+            let what = format!("the image's volume {} cannot be made", path.display());
+            Err(refusal(125, &what, refused.why.as_deref(), Some("take another image")))
+        }
+    };
+    free.map(checked).collect()
 }
 
 /// The program's whole environment: what the spec names, a home, and what lets the installers of languages work

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     plan::refusal,
-    store::{Error, Sandbox},
+    store::{Error, Lock, Sandbox, Store},
 };
 use airlock_protocol::{
     Name,
@@ -45,6 +45,19 @@ pub fn fork(guard: &Guard, origin: &Origin, name: &Naming) -> Result<Sandbox, Re
                 }
             }
             Err(refusal(125, &format!("every name like {name}-1 is taken"), None, Some("--name NAME")))
+        }
+    }
+}
+
+/// A new sandbox on top of these layers, as [`Store::create`] makes one; what they hold of a workspace does not count. Whoever keeps
+/// the layers must not let them go before this returns.
+pub fn create(store: &Store, spec: &Spec, chain: &Chain) -> Result<(Sandbox, Lock), Error> {
+    let (sandbox, lock) = store.create(spec)?;
+    match sandbox.write_chain(&Chain { layers: chain.layers.clone(), workspace: 0 }) {
+        Ok(()) => Ok((sandbox, lock)),
+        Err(err) => {
+            let _ = sandbox.remove(lock);
+            Err(err)
         }
     }
 }

@@ -15,15 +15,18 @@
 //! - [`fork`]: sandboxes that go on from layers
 //! - [`kept`]: snapshots, by name and id
 //! - [`archive`]: snapshots as one portable file
+//! - [`root`]: the root of a sandbox that was made of an image, as layers and as a whole
 //! - [`workspace`]: changes of a workspace that lie in layers
 
 pub mod archive;
 pub mod fork;
 pub mod kept;
 pub mod layers;
+pub mod root;
 pub mod take;
 pub mod workspace;
 
+pub use fork::Origin;
 pub use layers::{Chain, Guard, Layer, LayerId};
 
 use crate::{

@@ -9,7 +9,7 @@ use crate::{
     store::{self, Lock, Sandbox},
 };
 use airlock_files::{layers::copy::copy, within};
-use airlock_linux::disk;
+use airlock_linux::{disk, idmap::IdMap};
 use airlock_protocol::{
     control::Refusal,
     spec::{DiskBy, Spec},
@@ -64,6 +64,24 @@ pub fn copied(sandbox: &Sandbox, progress: &mut dyn FnMut(u64)) -> Result<Making
             Err(refusal(125, what, Some(&chain(&err)), None))
         }
     }
+}
+
+/// The disks that hold what a sandbox wrote, with their ids, topmost first: its own and the layers below it. It stands still
+/// meanwhile: it is stopped, or frozen.
+pub fn written(sandbox: &Sandbox) -> Result<Vec<(OwnedFd, IdMap)>, Refusal> {
+    let (spec, state) =
+        (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
+    let mut disks = Vec::new();
+    if sandbox.disk().exists() {
+        let disk = open_disk(sandbox, &spec, state.status.is_live())?;
+        disks.push((disk, layers::ids_of(&state.id_map, &state.group_map)));
+    }
+    for layer in layers::layers_of(sandbox)? {
+        let what = format!("the layer {} below this sandbox's disk cannot be read", layer.id);
+        let disk = open_dir(&layer.disk).map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
+        disks.push((disk, layer.ids));
+    }
+    Ok(disks)
 }
 
 /// A chain with one more layer on top.

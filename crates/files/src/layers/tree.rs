@@ -1,7 +1,10 @@
 //! A tree that is being made: where we are in it, and what an entry gets.
 
 use super::walk::open_below;
-use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::{
+    fs::{FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags},
+    io::Errno,
+};
 use std::{
     ffi::{CStr, CString},
     io,
@@ -71,7 +74,7 @@ pub(super) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<(CString, Vec<u
     let mut list = vec![0u8; 64 << 10];
     let length = match rustix::fs::flistxattr(file, &mut list) {
         Ok(length) => length,
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(err) => return Err(err.into()),
     };
     let mut found = Vec::new();
@@ -88,11 +91,13 @@ pub(super) fn attributes(file: BorrowedFd<'_>) -> io::Result<Vec<(CString, Vec<u
     Ok(found)
 }
 
-/// Sets one, where this process may. `false` if it may not.
+/// Sets one, where this process may and the file system can. `false` if not.
 pub(super) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<bool> {
     match rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::RANGE | Errno::TOOBIG | Errno::NOSPC | Errno::INVAL) => {
+            Ok(false)
+        }
         Err(err) => Err(err.into()),
     }
 }

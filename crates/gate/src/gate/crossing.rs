@@ -182,6 +182,7 @@ impl Crossing {
         match self {
             Crossing::Resolve { name, .. } => Some(name.to_string()),
             Crossing::Connect { target, port } => Some(place(target, *port)),
+            Crossing::Request(request) if request.is_ssh => None,
             Crossing::Request(request) => Some(url(request)),
             Crossing::Reveal { .. } | Crossing::Publish { .. } => None,
         }

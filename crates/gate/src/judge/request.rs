@@ -76,6 +76,11 @@ impl Judge {
         narrowest
     }
 
+    /// Whether a rule lets some command of git pass, inside SSH too.
+    pub fn speaks_git(&self, target: &Target, port: u16) -> bool {
+        self.rules_inside(target, port).any(CompiledRule::is_about_git)
+    }
+
     /// The rules that could let a request of this connection pass.
     fn rules_inside(&self, target: &Target, port: u16) -> impl Iterator<Item = &CompiledRule> {
         let about: Vec<&Said> = match target {
@@ -117,6 +122,7 @@ fn sample(asked: &policy::Request, target: &Target, port: u16) -> Option<Request
         headers,
         websocket,
         git,
+        is_ssh: false,
     })
 }
 

@@ -371,6 +371,7 @@ fn requests() -> impl Strategy<Value = crate::request::Request> {
             headers,
             websocket,
             git: None,
+            is_ssh: false,
         },
     )
 }

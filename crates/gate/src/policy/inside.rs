@@ -22,8 +22,6 @@ pub(super) struct Inside {
     pub(super) body: Option<Body>,
     /// The first key for which the connection has to be opened.
     pub(super) first: Option<&'static str>,
-    /// What is said about git, and where.
-    pub(super) git_at: Option<(Git, Range<usize>)>,
 }
 
 /// Keys for which a connection is opened.
@@ -44,10 +42,6 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) ->
         None => Ok(Vec::new()),
         Some(value) => texts(source, value, key, fix, one),
     };
-    let git_at = match table.get("git") {
-        None => None,
-        Some(value) => Some((git(source, value)?, value.span())),
-    };
     let request = Request {
         methods: list("methods", "write a method such as \"GET\"", conditions::method)?,
         paths: list("paths", "write a pattern such as \"/repos/acme/**\"", |text| {
@@ -56,7 +50,7 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) ->
         query: named(source, table, "query", conditions::parameter)?,
         headers: named(source, table, "headers", conditions::header)?,
         websocket: flag(source, table, "websocket")?,
-        git: git_at.as_ref().map(|(git, _)| *git),
+        git: table.get("git").map(|value| git(source, value)).transpose()?,
         repositories: list("repositories", "write a pattern such as \"acme/*\"", |text| {
             conditions::repository(text).map(|glob| glob.to_string())
         })?,
@@ -65,7 +59,7 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) ->
         list("pins", PIN, |text| bounds::check_pin(text).map(|()| text.to_string()).map_err(str::to_string))?;
     let first = OPENING.into_iter().find(|key| table.contains_key(*key));
     let (bounds, body) = (bounds::read(source, table)?, body(source, table)?);
-    Ok(Inside { request, bounds, pins, body, first, git_at })
+    Ok(Inside { request, bounds, pins, body, first })
 }
 
 /// `body = "1M"` and `body_over`: what scripts see of bodies.
@@ -102,13 +96,6 @@ fn body(source: Source<'_>, table: &DeTable<'_>) -> Result<Option<Body>, BadPoli
 pub(super) const MOST_BODY: u32 = 8 << 20;
 
 const PIN: &str = "write \"sha256/\" and the base64 of the SHA-256 of the certificate's public key";
-
-/// git over SSH is not judged here.
-pub(super) fn ssh(source: Source<'_>, at: Range<usize>) -> BadPolicy {
-    let bad = source.bad(at, "`git` is judged over HTTP only, and the rule has port 22");
-    bad.why("what git does inside SSH is not seen at the wall")
-        .fix("remove port 22 here; a rule for port 22 without `git` is about whole connections")
-}
 
 /// Keys that contradict each other, or mean nothing alone.
 fn refuse_together(source: Source<'_>, table: &DeTable<'_>) -> Result<(), BadPolicy> {

@@ -16,9 +16,6 @@ use airlock_protocol::policy::{Origin, Ports, Request, Rule, Tls, Verdict};
 use std::{collections::HashSet, ops::Range};
 use toml::de::{DeTable, DeValue};
 
-/// The port of SSH.
-const SSH: u16 = 22;
-
 /// A rule and what is checked when all rules are known.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -78,11 +75,6 @@ pub(super) fn read(
     let private = read_private(source, table, verdict)?;
     let said = inside::read(source, table, verdict)?;
     let tls = read_tls(source, table, verdict, &said)?;
-    if let Some((_, at)) = &said.git_at
-        && named.iter().flat_map(|named| &named.ports).any(|run| run.contains(SSH))
-    {
-        return Err(inside::ssh(source, at.clone()));
-    }
     let examples = match table.get("examples") {
         None => Vec::new(),
         Some(value) => strings(source, value, "examples")?,

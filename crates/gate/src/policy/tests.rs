@@ -187,8 +187,6 @@ fn faults_in_keys_about_requests_are_found_at_their_place() {
         ("git = \"push\"\nmethods = [\"GET\"]", (4, 1), "`git` and `methods` do not go together"),
         ("git = \"push\"\npaths = [\"/\"]", (4, 1), "`git` and `paths` do not go together"),
         ("git = \"push\"\nwebsocket = true", (4, 1), "`git` and `websocket` do not go together"),
-        ("git = \"fetch\"\nports = [22]", (3, 7), "judged over HTTP only"),
-        ("git = \"fetch\"\nports = \"*\"", (3, 7), "judged over HTTP only"),
         ("git = \"fetch\"\nrepositories = [\"/a\"]", (4, 17), "cannot stand in `repositories`"),
         ("git = \"fetch\"\nrepositories = [\"a.git\"]", (4, 17), "cannot stand in `repositories`"),
         ("repositories = [\"a\"]", (3, 1), "means nothing without `git`"),
@@ -683,8 +681,6 @@ fn rules() -> impl Strategy<Value = Rule> {
     (verdict, hosts, runs, tls, requests(), bounds()).prop_map(
         |(verdict, hosts, ports, tls, request, bounds)| {
             let opens = verdict != Verdict::Deny;
-            let is_git_over_ssh = request.git.is_some() && ports.iter().any(|run| run.contains(22));
-            let request = if is_git_over_ssh { Request::default() } else { request };
             let is_blind = tls == Tls::Opaque && !request.is_any();
             Rule {
                 tls: if opens && !is_blind { tls } else { Tls::Checked },

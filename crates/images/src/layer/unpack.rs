@@ -67,6 +67,11 @@ pub fn begin(ids: &Ids, blob: &File, diff: &Digest, folder: &Path) -> Result<Wor
     let trash = make(&folder.join(TRASH), &ids.map)?;
     let owners = if ids.map.writer == Writer::SingleId { Owners::One } else { Owners::AsTold };
     let work = |progress: &mut dyn FnMut(u64)| {
+        if owners == Owners::AsTold {
+            // A layer need not tell whose its top is: root's, whoever the user inside is.
+            let (user, group) = (rustix::fs::Uid::ROOT, rustix::fs::Gid::ROOT);
+            rustix::fs::fchown(&tree, Some(user), Some(group)).map_err(|err| err.to_string())?;
+        }
         unpack(blob, diff, (tree.as_fd(), trash.as_fd()), owners, progress).map_err(|err| chain(&err))
     };
     let working = within::begin(&ids.map, work).map_err(Error::Unpack)?;
@@ -167,7 +172,7 @@ fn remove_with(path: &Path, ids: &IdMap) -> Result<(), Blocked> {
 }
 
 /// An error and what caused it, in one line.
-fn chain(err: &dyn std::error::Error) -> String {
+pub(super) fn chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();
     while let Some(err) = cause {

@@ -59,7 +59,10 @@ impl<'s> Client<'s> {
                 Ok(answer) if retry::is_passing(answer.status.as_u16()) => {
                     answer.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok())
                 }
-                Err(err) if err.is_passing() => None,
+                Err(err) if err.is_passing() => {
+                    number += err.weight();
+                    None
+                }
                 _ => return asked,
             };
             match retry::wait(number, demanded, spread()) {

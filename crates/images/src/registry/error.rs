@@ -190,6 +190,14 @@ impl Error {
         }
     }
 
+    /// How many tries it counts for besides one: who was waited for in vain is not waited for so often.
+    pub(super) fn weight(&self) -> u32 {
+        match self {
+            Error::Unanswered { source: Unanswered::Silent { .. }, .. } => 2,
+            _ => 0,
+        }
+    }
+
     /// Whether it may go better another time.
     pub(super) fn is_passing(&self) -> bool {
         match self {
@@ -202,7 +210,7 @@ impl Error {
 
 fn unanswered(source: &Unanswered) -> Option<String> {
     let fix = match source {
-        Unanswered::Untrusted { host, why } if why.contains("InvalidContentType") || why.contains("corrupt") => {
+        Unanswered::NoTls { host, .. } | Unanswered::Handshake { host } => {
             format!("if {host} speaks plain HTTP only: insecure = [\"{host}\"] under [images] in config.toml")
         }
         Unanswered::Untrusted { .. } => {

@@ -239,7 +239,11 @@ impl Layer<'_, '_> {
             let before = incoming.length();
             let attempted = self.attempt(&mut incoming).await;
             let Err(err) = attempted else { continue };
-            number = if incoming.length() >= before.saturating_add(PROGRESS) { 1 } else { number + 1 };
+            number = if incoming.length() >= before.saturating_add(PROGRESS) {
+                1
+            } else {
+                number + 1 + err.weight()
+            };
             tries += 1;
             if !err.is_passing() || tries > MOST_TRIES {
                 return Err(err);

@@ -42,6 +42,11 @@ pub const OWN_CERTIFICATE: &str = "ca.pem";
 /// The root's own certificates and the one, in [`OWN`].
 pub const OWN_BUNDLE: &str = "bundle.pem";
 
+/// Which keys of hosts programs believe, in [`OWN`].
+pub const OWN_KNOWN_HOSTS: &str = "known_hosts";
+/// Where programs of SSH read what everybody here believes.
+pub const SSH_CONFIG: &str = "/etc/ssh/ssh_config";
+
 /// A store that is larger is not read.
 pub const LARGEST: usize = 8 << 20;
 /// A directory with more entries is not copied.
@@ -67,6 +72,18 @@ const FURTHER: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     let whole = WHOLE.iter().map(|name| (*name, format!("{OWN}/{OWN_BUNDLE}")));
     whole.chain(FURTHER.iter().map(|name| (*name, format!("{OWN}/{OWN_CERTIFICATE}"))))
+}
+
+/// The settings of SSH, with one more file of known hosts. What is said first counts there.
+///
+/// ```
+/// let new = airlock_images::trust::ssh_config(b"Host *\n");
+/// assert!(new.starts_with(b"GlobalKnownHostsFile /run/airlock/tls/known_hosts ") && new.ends_with(b"\nHost *\n"));
+/// ```
+pub fn ssh_config(existing: &[u8]) -> Vec<u8> {
+    let usual = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2";
+    let line = format!("GlobalKnownHostsFile {OWN}/{OWN_KNOWN_HOSTS} {usual}\n");
+    [line.as_bytes(), existing].concat()
 }
 
 /// A file of certificates with one more.

@@ -26,12 +26,12 @@ pub use site::{BadSite, Scheme, Site};
 
 use crate::{
     egress::{BadProxy, DialError, Egress},
-    tls::{Stream, Wire},
+    tls::{Stream, Untrusted, Wire},
 };
 use airlock_gate::host::Target;
 use airlock_protocol::spec;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use line::Line;
 use std::{
     cell::{Cell, RefCell},
@@ -96,13 +96,27 @@ pub enum Unanswered {
         #[source]
         source: DialError,
     },
-    /// It is not who it should be, or does not speak TLS.
-    #[error("{host} cannot be trusted: {why}")]
+    /// It is not who it should be.
+    #[error("the certificate of {host} cannot be trusted: {why}")]
     Untrusted {
         /// The server.
         host: String,
         /// Why.
         why: String,
+    },
+    /// It does not speak TLS with us.
+    #[error("{host} does not speak TLS: {why}")]
+    NoTls {
+        /// The server.
+        host: String,
+        /// What was seen.
+        why: String,
+    },
+    /// The TLS handshake broke off.
+    #[error("{host} broke off the TLS handshake")]
+    Handshake {
+        /// The server.
+        host: String,
     },
     /// The connection broke off, or what came is no HTTP.
     #[error("the connection to {host} broke off: {why}")]
@@ -142,11 +156,14 @@ impl Unanswered {
     /// Whether it may go better another time.
     pub fn is_passing(&self) -> bool {
         match self {
-            Unanswered::Lost { .. } | Unanswered::Silent { .. } => true,
+            Unanswered::Lost { .. } | Unanswered::Silent { .. } | Unanswered::Handshake { .. } => true,
             Unanswered::Unreachable { source, .. } => {
                 matches!(source, DialError::Unreachable { .. } | DialError::TimedOut { .. })
             }
-            Unanswered::Untrusted { .. } | Unanswered::TooLong { .. } | Unanswered::Ask { .. } => false,
+            Unanswered::Untrusted { .. }
+            | Unanswered::NoTls { .. }
+            | Unanswered::TooLong { .. }
+            | Unanswered::Ask { .. } => false,
         }
     }
 }
@@ -227,12 +244,19 @@ impl Errands {
             }
         };
         let (head, body) = response.into_parts();
+        let mut line = Some(line);
+        if body.is_end_stream()
+            && let Some(mut over) = line.take()
+        {
+            over.settle().await;
+            self.keep(site, over);
+        }
         Ok(Answer {
             status: head.status,
             headers: head.headers,
             body,
             site: site.clone(),
-            line: Some(line),
+            line,
             errands: self,
         })
     }
@@ -244,11 +268,11 @@ impl Errands {
         let stream = match site.scheme {
             Scheme::Http => Stream::Plain(wire),
             Scheme::Https => {
-                let untrusted = |why: String| Unanswered::Untrusted { host: site.to_string(), why };
                 let target: Target = site.host.parse().map_err(|err| cannot(site, &err))?;
+                self.egress.trust.load_here().map_err(|err| untrusted(site, &err))?;
                 let offers: [&[u8]; 1] = [b"http/1.1"];
                 let connected = self.egress.trust.connect(&target, &[], &offers, wire).await;
-                Stream::Far(Box::new(connected.map_err(|err| untrusted(err.to_string()))?.0))
+                Stream::Far(Box::new(connected.map_err(|err| untrusted(site, &err))?.0))
             }
         };
         Line::open(stream).await.map_err(|err| lost(site, &err))
@@ -311,6 +335,15 @@ impl Answer<'_> {
     /// Who answered.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+}
+
+fn untrusted(site: &Site, err: &Untrusted) -> Unanswered {
+    let host = site.to_string();
+    match err {
+        Untrusted::Certificate(why) => Unanswered::Untrusted { host, why: why.clone() },
+        Untrusted::Tls(why) => Unanswered::NoTls { host, why: why.clone() },
+        Untrusted::Lost | Untrusted::Late => Unanswered::Handshake { host },
     }
 }
 

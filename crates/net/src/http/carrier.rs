@@ -12,11 +12,12 @@ use crate::{
     egress::Egress,
     flows::{Flows, Handle},
     relay::Pool,
+    ssh::Gateway,
     tls::{Authority, Counts},
 };
 use airlock_gate::{Finished, Gate, Permit, Reason, Trace, host::Target};
 use airlock_protocol::policy::Tls;
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Instant};
+use std::{cell::Cell, net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
 
 /// The opened connections' side of a wall.
 pub(crate) struct Carrier {
@@ -26,6 +27,8 @@ pub(crate) struct Carrier {
     pub(crate) pool: Rc<Pool>,
     /// None where the sandbox trusts no authority of ours.
     pub(crate) authority: Option<Rc<Authority>>,
+    /// For git inside SSH; none where that is not carried.
+    pub(crate) ssh: Option<Gateway>,
     pub(crate) filters: Vec<Rc<dyn Filter>>,
     /// Connections to servers that wait for another near connection.
     pub(crate) spares: Rc<Spares>,
@@ -76,15 +79,14 @@ impl Session {
 
     /// It ends before anything was dialled.
     pub(super) fn unopened(&self, status: &str) {
-        self.carrier.gate.finish(&Finished {
-            trace: &self.trace,
-            address: None,
-            sent: 0,
-            received: 0,
-            lasted: self.begun.elapsed(),
-            status,
-            code: None,
-        });
+        self.finished(None, (0, 0), status);
+    }
+
+    /// It ends, having led there and moved so much to and fro.
+    pub(super) fn finished(&self, address: Option<SocketAddr>, (sent, received): (u64, u64), status: &str) {
+        let lasted = self.begun.elapsed();
+        let trace = &self.trace;
+        self.carrier.gate.finish(&Finished { trace, address, sent, received, lasted, status, code: None });
     }
 
     /// It turned out to be forbidden before anything was dialled.

@@ -144,6 +144,7 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
         headers: head.headers.iter().filter_map(text).collect(),
         websocket: framing::is_websocket(head),
         git,
+        is_ssh: false,
     }
 }
 

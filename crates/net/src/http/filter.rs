@@ -70,6 +70,11 @@ pub trait Filter {
         true
     }
 
+    /// Whether nothing may cross that it cannot look at, such as git inside SSH.
+    fn is_needed(&self) -> bool {
+        false
+    }
+
     /// A connection that the gate permitted and nobody has dialled yet.
     fn connect<'a>(&'a self, target: &'a Target, port: u16) -> Local<'a, Result<(), Stop>> {
         let _ = (target, port);

@@ -32,6 +32,7 @@ mod open;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 mod spare;
+mod ssh;
 pub(crate) mod strict;
 pub(crate) mod target;
 mod tasks;

@@ -4,6 +4,7 @@
 //! | first bytes | then |
 //! |---|---|
 //! | a `ClientHello` for the right host | the server is dialled and its certificate verified, then the program's handshake is finished; both at once where it is known what the server speaks; no dial where a connection to it waits |
+//! | `SSH-` | git inside it is judged, where a rule is about that ([`ssh`](super::ssh)) |
 //! | anything else | it must be HTTP/1.1; the server is dialled for the first request that is permitted |
 //!
 //! Where the server cannot be trusted, the program's handshake is finished all the same and each of its requests is
@@ -12,7 +13,7 @@
 use super::{
     Carrier, Living, Session,
     far::{Failure, HTTP1, Origin},
-    near,
+    near, ssh,
     target::Connection,
 };
 use crate::{
@@ -73,6 +74,7 @@ async fn open(session: &Rc<Session>, mut begun: Begun, permit: Permit) {
     let Begun { mut wire, first } = begun;
     wire.unread(first);
     match heard {
+        Heard::Ssh => ssh::carry(session, wire, permit).await,
         Heard::Other => open_plain(session, wire, permit).await,
         Heard::Hello(hello) => open_tls(session, wire, &hello, permit).await,
     }
@@ -81,6 +83,7 @@ async fn open(session: &Rc<Session>, mut begun: Begun, permit: Permit) {
 /// What a program begins with.
 enum Heard {
     Hello(Hello),
+    Ssh,
     Other,
 }
 
@@ -91,6 +94,11 @@ async fn hear(begun: &mut Begun, weight: &mut Weight) -> Result<Option<Heard>, S
     loop {
         match sniffed {
             Sniffed::NeedMore => {}
+            Sniffed::NotTls if ssh::could_be(&begun.first) => {
+                if begun.first.len() >= ssh::GREETING.len() {
+                    return Ok(Some(Heard::Ssh));
+                }
+            }
             Sniffed::NotTls => return Ok(Some(Heard::Other)),
             Sniffed::Hello(hello) => return Ok(Some(Heard::Hello(hello))),
             Sniffed::Malformed(why) => return Err(why.to_owned()),
@@ -102,8 +110,10 @@ async fn hear(begun: &mut Begun, weight: &mut Weight) -> Result<Option<Heard>, S
         }
         begun.first.reserve(PIECE);
         match begun.wire.read_buf(&mut begun.first).await {
+            // What is not TLS stays so.
+            Ok(1..) if matches!(sniffed, Sniffed::NotTls) => {}
             Ok(1..) => sniffed = sniffer.push(begun.first.get(before..).unwrap_or_default()),
-            Ok(0) if before > 0 => return Err("it ends inside its ClientHello".to_owned()),
+            Ok(0) if before > 0 => return Err("it ends inside its first message".to_owned()),
             Ok(0) | Err(_) => return Ok(None),
         }
     }

@@ -72,6 +72,7 @@ fn judged(ask: &Ask) -> Judged {
         headers: Vec::new(),
         websocket: false,
         git: None,
+        is_ssh: false,
     }
 }
 

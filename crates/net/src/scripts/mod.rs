@@ -152,6 +152,10 @@ impl Filter for Scripts {
         self.hooks.request || self.hooks.response
     }
 
+    fn is_needed(&self) -> bool {
+        self.hooks.request || self.hooks.response
+    }
+
     fn connect<'a>(&'a self, target: &'a Target, port: u16) -> Local<'a, Result<(), Stop>> {
         Box::pin(async move {
             if !self.hooks.host {

@@ -16,6 +16,7 @@ use crate::{
     relay::Pool,
     resolver::{self, Itself, Opener, Resolver},
     secrets::Guard,
+    ssh::Gateway,
     tls::Authority,
 };
 use airlock_gate::{Gate, host::HostName, judge::Judge};
@@ -58,13 +59,15 @@ pub struct Setup<'a> {
     pub hostname: &'a str,
     /// Whom the sandbox trusts where its connections are opened; without one, none is.
     pub authority: Option<Rc<Authority>>,
+    /// What git inside SSH meets; without it, that is not carried.
+    pub ssh: Option<Gateway>,
     /// What looks at requests, in their order. Secrets are looked after behind all of them.
     pub filters: Filters,
 }
 
 /// Starts everything on `tasks`, of the thread that owns the gate: the wall stands while they run.
 pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Result<Rc<Wall>> {
-    let Setup { gate, egress, hostname, authority, mut filters } = setup;
+    let Setup { gate, egress, hostname, authority, ssh, mut filters } = setup;
     let pool = Rc::new(Pool::new());
     if authority.is_some() {
         let registries = Registries { gate: Rc::clone(&gate), egress: Rc::clone(&egress) };
@@ -85,6 +88,7 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
         flows: Rc::clone(&flows),
         pool: Rc::clone(&pool),
         authority,
+        ssh,
         filters: filters.0,
         spares: Rc::default(),
     };

@@ -149,6 +149,7 @@ impl World {
             egress,
             hostname: "web",
             authority: None,
+            ssh: None,
             filters: Filters::default(),
         };
         let wall = raise(seat, setup, &mut tasks).unwrap();

@@ -5,7 +5,7 @@ use airlock_doors::control::client::{Client, Error, Received};
 use airlock_engine::store::Sandbox;
 use airlock_linux::fd;
 use airlock_protocol::{
-    control::{Begin, Owner, Reply, Request},
+    control::{Begin, Owner, Reply, Request, Ssh},
     copy::{Copy, Report},
     guest::End,
     secret::Values,
@@ -118,7 +118,7 @@ fn connect(sandbox: &Sandbox) -> Result<Client, Failure> {
     }
     let lock = lifecycle::free_lock(sandbox)?;
     let mut client = keeper::start(sandbox, &Limits::default(), lock)?;
-    client.begin(&Begin { owner: Owner::Visit, values: Values::default() }, &[])?;
+    client.begin(&Begin { owner: Owner::Visit, values: Values::default(), ssh: Ssh::default() }, &[])?;
     loop {
         match client.receive() {
             Ok(Received::Reply(Reply::Done)) => return Ok(client),

@@ -71,6 +71,10 @@ pub fn export(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Exported, Refusal> {
     let failed = |err: io::Error| refusal(125, WHAT, Some(&chain(&err)), None);
+    if origin.spec.rootfs.is_some() {
+        let why = "its root is a directory of this host, which nobody else has";
+        return Err(refusal(125, WHAT, Some(why), Some("run it from an image (airlock images import)")));
+    }
     let exporting = Exporting { store, origin, level };
     let mut blobs = Vec::new();
     for layer in layers::open(store, &origin.chain)?.iter().rev() {
@@ -137,6 +141,11 @@ fn documents(origin: &Origin, blobs: &[Blob]) -> serde_json::Result<Vec<(String,
         user: spec.user.clone(),
         read_only: spec.read_only,
         workspace: spec.workspace.path().cloned(),
+        image: spec.image.as_ref().map(|image| super::Origin {
+            id: image.id.clone(),
+            name: image.name.clone(),
+            volumes: spec.anonymous.clone(),
+        }),
     };
     let config = serde_json::to_vec(&serde_json::json!({
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
@@ -184,7 +193,7 @@ fn descriptor(kind: &str, digest: &str, size: u64, annotations: BTreeMap<String,
 }
 
 /// A file without a name, gone when it is closed.
-pub(super) fn unnamed(store: &Store) -> io::Result<File> {
+pub(in crate::snapshots) fn unnamed(store: &Store) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(rustix::fs::open(store.home(), flags, Mode::RUSR | Mode::WUSR)?.into())
 }

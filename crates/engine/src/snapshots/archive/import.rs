@@ -1,6 +1,9 @@
 //! Reading one.
 
-use super::{AT, Index, MANIFEST_TYPE, Manifest, PART, Portable, SANDBOX, VERSION, export::unnamed, is_part};
+use super::{
+    AT, Index, MANIFEST_TYPE, Manifest, Origin as OfImage, PART, Portable, SANDBOX, VERSION, export::unnamed,
+    is_part,
+};
 use crate::{
     plan::{self, Caller, chain, ids, refusal},
     snapshots::{
@@ -21,7 +24,7 @@ use airlock_linux::idmap::IdMap;
 use airlock_protocol::{
     Name,
     control::Refusal,
-    spec::{Spec, Stdio, Stream, Workspace},
+    spec::{Image, Spec, Stdio, Stream, Workspace},
 };
 use rustix::fs::Mode;
 use std::{
@@ -61,8 +64,11 @@ pub fn import(
     let layout = Layout::open(file).map_err(broken)?;
     let archive = Archive { manifest: manifest(&layout).map_err(broken)?, layout };
     let portable = portable(&archive.manifest).map_err(broken)?;
-    let spec = spec_of(&portable, wish)?;
-    let ids = ids_for(&spec)?;
+    let mut spec = spec_of(&portable, wish)?;
+    if let Some(origin) = &portable.image {
+        upon(&mut spec, origin, store)?;
+    }
+    let ids = ids_for(&spec, store)?;
     let making = Making::begin(store, &ids)?;
     let has_workspace = match archive.unpack(&making, &ids, wish.most, progress) {
         Ok(has_workspace) => has_workspace,
@@ -170,11 +176,34 @@ fn spec_of(portable: &Portable, wish: &Wish) -> Result<Spec, Refusal> {
     })
 }
 
+/// Has the sandbox go on from an image that is here. Its layers and variables are what the image says, not the archive.
+fn upon(spec: &mut Spec, origin: &OfImage, store: &Store) -> Result<(), Refusal> {
+    let image = origin.id.parse().ok().and_then(|id| {
+        let images = airlock_images::store::Store::open(store.home()).ok()?;
+        images.image(&id).ok()
+    });
+    let Some(image) = image else {
+        let name: String = origin.name.chars().filter(|c| !c.is_control()).take(200).collect();
+        let why = format!("it goes on from the image {name}, which is not here");
+        return Err(refusal(125, WHAT, Some(&why), Some("airlock images pull, or load; then try again")));
+    };
+    let layers = image.layers.iter().map(|(_, diff)| diff.to_string()).collect();
+    spec.image = Some(Image { id: image.id.to_string(), name: origin.name.clone(), layers });
+    spec.anonymous.clone_from(&origin.volumes);
+    let env = image.config.config.env.iter().filter_map(|line| line.split_once('='));
+    spec.env.extend(env.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Ok(())
+}
+
 /// The ids its files are written with: those that the sandbox will have, or can be shifted to.
-fn ids_for(spec: &Spec) -> Result<IdMap, Refusal> {
+fn ids_for(spec: &Spec, store: &Store) -> Result<IdMap, Refusal> {
     let caller = Caller::current();
-    let etc = plan::etc_files(spec, &caller)?;
-    let (user, _) = plan::find_user(&spec.user, &etc)?;
+    let (user, _) = match &spec.image {
+        Some(image) => {
+            plan::find_user_in(&spec.user, &plan::base::accounts_of(image, store, &caller)?, &caller)?
+        }
+        None => plan::find_user(&spec.user, &plan::etc_files(spec, &caller)?)?,
+    };
     let some = store::random_id().map_err(|err| refusal(125, WHAT, Some(&chain(&err)), None))?;
     ids::map(&caller, ids::shifted_base(&some), &user)
 }

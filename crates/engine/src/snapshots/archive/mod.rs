@@ -32,6 +32,19 @@ struct Portable {
     /// Where its project was.
     #[serde(default)]
     workspace: Option<PathBuf>,
+    /// The image that it goes on from, which does not travel along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<Origin>,
+}
+
+/// An image, as somebody else may have it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    id: String,
+    name: String,
+    /// Its volumes, whose content is a part of the disk.
+    #[serde(default)]
+    volumes: Vec<PathBuf>,
 }
 
 /// Points at a blob.

@@ -117,6 +117,7 @@ impl World {
             flows: Rc::new(Flows::new(None)),
             pool: Rc::new(Pool::new()),
             authority: Some(Rc::new(Authority::new().unwrap())),
+            ssh: None,
             filters,
             spares: Rc::default(),
         });

@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::*;
 use crate::digest::Digest;
 use airlock_files::layers::{compression::Encoder, unpack::Owners};
@@ -12,7 +14,7 @@ use std::{
 use tempfile::TempDir;
 
 /// A blob with this content.
-fn blob(content: &[u8], compression: Compression) -> File {
+pub(super) fn blob(content: &[u8], compression: Compression) -> File {
     let mut encoder = Encoder::new(Vec::new(), compression, 3).unwrap();
     encoder.write_all(content).unwrap();
     let mut file = tempfile::tempfile().unwrap();
