@@ -30,6 +30,8 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_build;
+mod images_build_docker;
 mod images_registry;
 mod images_run;
 mod keeper;
