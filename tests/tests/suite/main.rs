@@ -30,6 +30,7 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_layers;
 mod images_build;
 mod images_build_docker;
 mod images_registry;
