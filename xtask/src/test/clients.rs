@@ -15,10 +15,31 @@ use std::{
 /// Where Go's own archives are unpacked to.
 const GO: &str = "/usr/local/go/bin/go";
 
-/// Puts `goget` and `iodine/` into the folder.
+/// Puts `goget`, `iodine/` and `packages/` into the folder.
 pub(super) fn provide(folder: &Path) -> Result<()> {
     goget(folder)?;
-    iodine(folder)
+    iodine(folder)?;
+    packages(folder)
+}
+
+/// What the smallest Debian is made of, as `airlock images make` keeps it: the tests can download nothing.
+fn packages(folder: &Path) -> Result<()> {
+    let top = folder.join("packages");
+    for part in ["state/lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(top.join(part)).with_context(|| format!("could not make {part}"))?;
+    }
+    fs::write(top.join("state/status"), "").context("could not write an empty status")?;
+    let place = |name: &str, part: &str| format!("-o{name}={}", top.join(part).display());
+    let ask = |words: &[&str]| {
+        let mut apt = Command::new("apt-get");
+        apt.args([place("Dir::State", "state"), place("Dir::State::status", "state/status")]);
+        apt.arg(place("Dir::Cache", "cache"))
+            .args(["-oAPT::Sandbox::User=root", "-oAPT::Install-Recommends=false"]);
+        succeed(apt.args(["--quiet", "--quiet", "--yes"]).args(words))
+    };
+    ask(&["update"])?;
+    ask(&["--download-only", "install", "?essential", "hello"])?;
+    succeed(Command::new("chmod").args(["--recursive", "a+rX"]).arg(&top))
 }
 
 fn goget(folder: &Path) -> Result<()> {

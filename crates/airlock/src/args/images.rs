@@ -78,6 +78,9 @@ pub(crate) struct MakeImageArgs {
     /// List what can be made, with sizes
     #[arg(long)]
     pub(crate) list: bool,
+    /// Ask no package source: take what was downloaded before
+    #[arg(long)]
+    pub(crate) offline: bool,
     /// Only the id
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,

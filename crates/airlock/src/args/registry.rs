@@ -57,11 +57,15 @@ Pulls what is not here, and unpacks it. Without a name: the image that airlock.t
 
 Examples:
   airlock prefetch
-  airlock prefetch registry.example/team/app:1.2 registry.example/tools")]
+  airlock prefetch registry.example/team/app:1.2 registry.example/tools
+  airlock prefetch --variant minimal")]
 pub(crate) struct PrefetchArgs {
     /// Which images
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) names: Vec<Reference>,
+    /// Make this variant of Debian's packages (`airlock images make --list`), if it is not here
+    #[arg(long = "variant", value_name = "VARIANT")]
+    pub(crate) variants: Vec<String>,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     /// Say nothing

@@ -17,10 +17,15 @@ pub(crate) fn prefetch(args: &PrefetchArgs) -> Outcome {
     drop(home::store()?);
     let store = Store::open(&home).map_err(pulling::stored)?;
     let form = Form::of(args.json, args.quiet);
-    let names = match args.names.as_slice() {
-        [] => named_here(&home, &own)?,
+    let mut made = Vec::new();
+    for variant in &args.variants {
+        made.push(images::prefetch(variant, form.voice())?);
+    }
+    let mut names = match args.names.as_slice() {
+        [] if made.is_empty() => named_here(&home, &own)?,
         names => names.to_vec(),
     };
+    names.append(&mut made);
     if names.is_empty() {
         say(form.voice(), "nothing to fetch: sandboxes here are made of the host's own files");
     }

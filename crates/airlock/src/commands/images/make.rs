@@ -46,15 +46,46 @@ pub(super) fn make(images: &Images, args: &MakeImageArgs) -> Outcome {
     refuse_single_id()?;
     let tag = args.tag.clone().map_or_else(|| own_name(&recipe), Ok)?;
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
-    let (image, base) = Making { images, hold: images.store.hold()?, recipe: &recipe, voice }.image(&tag)?;
-    // What it was made of is nobody's any more. If others are busy, it goes with the next `prune`.
-    let _ = images.store.collect(Which::These(&[base]), Duration::ZERO, || images.in_use());
+    let sources = if args.offline { Sources::AsTheyWere } else { Sources::Asked };
+    let image = of_recipe(images, &recipe, &tag, sources, voice)?;
     match (args.json, args.quiet) {
         (true, _) => print_json(&Summary::of(&image))?,
         (_, true) => writeln!(io::stdout(), "{}", image.id)?,
         _ => writeln!(io::stdout(), "{tag}  {}  {}", image.id.short(), size::show(image.size))?,
     }
     Ok(0)
+}
+
+/// Whether package sources are asked what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    Asked,
+    AsTheyWere,
+}
+
+/// Makes a variant that is not here, for later; its name.
+pub(crate) fn prefetch(variant: &str, voice: Voice) -> Result<Reference, Failure> {
+    let images = Images::open()?;
+    let recipe = recipe(variant)?;
+    refuse_single_id()?;
+    let tag = own_name(&recipe)?;
+    if images.store.find(&tag.to_string()).is_err() {
+        of_recipe(&images, &recipe, &tag, Sources::Asked, voice)?;
+    }
+    Ok(tag)
+}
+
+fn of_recipe(
+    images: &Images,
+    recipe: &Recipe,
+    tag: &Reference,
+    sources: Sources,
+    voice: Voice,
+) -> Result<Image, Failure> {
+    let (image, base) = Making { images, hold: images.store.hold()?, recipe, voice }.image(tag, sources)?;
+    // What it was made of is nobody's any more. If others are busy, it goes with the next `prune`.
+    let _ = images.store.collect(Which::These(&[base]), Duration::ZERO, || images.in_use());
+    Ok(image)
 }
 
 /// What can be made, and how large it is about.
@@ -120,9 +151,11 @@ struct Making<'a> {
 
 impl Making<'_> {
     /// The image, and the one without a name that it was made of.
-    fn image(self, tag: &Reference) -> Result<(Image, Digest), Failure> {
+    fn image(self, tag: &Reference, sources: Sources) -> Result<(Image, Digest), Failure> {
         let client = Client::open()?;
-        client.update(self.voice)?;
+        if sources == Sources::Asked {
+            client.update(self.voice)?;
+        }
         let mut packages = vec![ESSENTIAL];
         packages.extend(self.recipe.packages.iter().map(String::as_str));
         let turns = |packages: &[&str]| -> Result<Vec<Turn>, Failure> {

@@ -27,6 +27,7 @@ use std::{
 };
 
 pub(crate) use list::names;
+pub(crate) use make::prefetch;
 pub(crate) use pull::tell;
 
 pub(crate) fn perform(args: &ImagesArgs) -> Outcome {
