@@ -29,6 +29,7 @@ mod exec;
 mod files;
 mod image;
 mod images_registry;
+mod images_store;
 mod keeper;
 mod limits;
 mod limits_disk;
