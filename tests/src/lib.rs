@@ -9,7 +9,12 @@
 //! The suites use nothing of the product but its binary: what they see, a user can see. They run as root, as a user
 //! with ranges of ids and as one with a single id; [`who`] tells. Nothing may be left behind when a [`World`] ends.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a harness that cannot go on ends its test")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a harness that cannot go on ends its test"
+)]
 
 mod binary;
 pub mod images;

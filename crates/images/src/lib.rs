@@ -10,7 +10,9 @@
 //! - [`registry`]: images from and to registries
 //! - [`digest`], [`mod@reference`], [`manifest`]: how images and their parts are named and described
 //! - [`store`]: the images that are here
+//! - [`archive`]: images in files
 
+pub mod archive;
 pub mod build;
 pub mod commit;
 pub mod digest;

@@ -31,6 +31,7 @@ mod files;
 mod image;
 mod images_registry;
 mod images_run;
+mod images_store;
 mod keeper;
 mod limits;
 mod limits_disk;

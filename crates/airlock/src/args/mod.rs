@@ -17,7 +17,10 @@ pub(crate) use files::{
     CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
     RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb,
 };
-pub(crate) use images::{ImagesArgs, ImagesVerb};
+pub(crate) use images::{
+    HistoryArgs, ImagesArgs, ImagesVerb, ImportImageArgs, InspectImagesArgs, ListImagesArgs, LoadArgs,
+    PruneImagesArgs, RemoveImagesArgs, SaveArgs, SaveFormat, TagArgs, UsageArgs,
+};
 pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
@@ -143,7 +146,7 @@ pub(crate) enum Verb {
     Discard(DiscardArgs),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
-    /// List, get and send images, which sandboxes can be made of
+    /// List, get, send, load, save and remove images, which sandboxes can be made of
     Images(ImagesArgs),
     /// Get what a later start needs
     Prefetch(PrefetchArgs),
@@ -191,6 +194,9 @@ pub(crate) enum Verb {
     /// Print names of groups, for completion scripts
     #[command(hide = true)]
     CompleteGroups,
+    /// Print names of images, for completion scripts
+    #[command(hide = true)]
+    CompleteImages,
 }
 
 #[derive(Debug, Args)]

@@ -23,6 +23,8 @@ const NESTED: [(&str, &str); 8] = [
 ];
 /// Flags that take groups.
 const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
+/// The flag that takes an image.
+const TAKE_IMAGE: &str = "--image";
 /// Verbs whose further words are no sandboxes.
 const TAKE_ONE: &str = "exec|diff|apply|discard|allow|deny|mount|unmount";
 
@@ -60,11 +62,24 @@ pub(crate) fn groups() -> Outcome {
     Ok(0)
 }
 
+/// Verbs of `images` that take images which are here.
+fn image_takers() -> Vec<String> {
+    let command = Cli::command();
+    let takes = |verb: &&clap::Command| {
+        let mut names = verb.get_positionals().filter_map(clap::Arg::get_value_names).flatten();
+        names.any(|name| *name == "IMAGE")
+    };
+    let images = command.find_subcommand("images").into_iter().flat_map(clap::Command::get_subcommands);
+    images.filter(takes).map(|verb| verb.get_name().to_owned()).collect()
+}
+
 /// Wraps the generated function: after a verb that takes sandboxes, names are offered beside the flags.
 fn bash() -> String {
     let takers = TAKERS.map(|verb| format!("{verb}\\ *")).join("|");
     let nested = NESTED.map(|(verb, nested)| format!("{verb}\\ {nested}")).join("|");
     let take_groups = TAKE_GROUPS.join("|");
+    let images: Vec<String> = image_takers().iter().map(|verb| format!("images\\ {verb}")).collect();
+    let images = images.join("|");
     format!(
         r#"
 _airlock_with_names() {{
@@ -74,8 +89,17 @@ _airlock_with_names() {{
             COMPREPLY=($(compgen -W "$(airlock complete-groups 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
             return
             ;;
+        {TAKE_IMAGE})
+            COMPREPLY=($(compgen -W "$(airlock complete-images 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+            return
+            ;;
     esac
     case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
+        {images})
+            local here="${{COMP_WORDS[COMP_CWORD]}}"
+            [[ "$here" == -* ]] && return
+            COMPREPLY=(${{COMPREPLY[@]}} $(compgen -W "$(airlock complete-images 2>/dev/null)" -- "$here"))
+            ;;
         {nested}|{takers})
             local here="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
             [[ "$here" == -* ]] && return
@@ -101,6 +125,11 @@ fn zsh(script: &str) -> String {
     };
     let takes_groups =
         |line: &str| TAKE_GROUPS.iter().any(|flag| line.trim_start().starts_with(&format!("'*{flag}=[")));
+    let takes_images = |line: &str| {
+        line.contains("image -- Which image")
+            || line.contains("images -- Which images")
+            || line.trim_start().starts_with(&format!("'{TAKE_IMAGE}=["))
+    };
     let listed: String = script
         .split_inclusive('\n')
         .map(|line| {
@@ -108,6 +137,7 @@ fn zsh(script: &str) -> String {
                 line if is_taker(line) => ":_airlock_names'",
                 line if takes_either(line) => ":{_airlock_names; _files}'",
                 line if takes_groups(line) => ":_airlock_groups'",
+                line if takes_images(line) => ":_airlock_images'",
                 _ => ":_default'",
             };
             line.replace(":_default'", action)
@@ -115,7 +145,8 @@ fn zsh(script: &str) -> String {
         .collect();
     let names = "_airlock_names() {\n    local -a names\n    names=(${(f)\"$(airlock complete-sandboxes 2>/dev/null)\"})\n    \
                  _describe sandbox names\n}\n\n_airlock_groups() {\n    local -a groups\n    \
-                 groups=(${(f)\"$(airlock complete-groups 2>/dev/null)\"})\n    _describe group groups\n}\n\n";
+                 groups=(${(f)\"$(airlock complete-groups 2>/dev/null)\"})\n    _describe group groups\n}\n\n_airlock_images() {\n    local -a images\n    \
+                 images=(${(f)\"$(airlock complete-images 2>/dev/null)\"})\n    compadd -a images\n}\n\n";
     listed.replacen("_airlock() {\n", &format!("{names}_airlock() {{\n"), 1)
 }
 
@@ -134,8 +165,18 @@ fn fish() -> String {
             "complete -c airlock -n \"__fish_seen_subcommand_from run learn\" -l {flag} -x -a \"{list}\"\n"
         )
     };
+    let list = "(airlock complete-images 2>/dev/null)";
+    let image = |verb: &String| {
+        let seen = format!("__fish_airlock_using_subcommand images; and __fish_seen_subcommand_from {verb}");
+        format!("complete -c airlock -n \"{seen}\" -f -a \"{list}\"\n")
+    };
+    let flag = TAKE_IMAGE.trim_start_matches('-');
+    let run = format!(
+        "complete -c airlock -n \"__fish_seen_subcommand_from run learn\" -l {flag} -x -a \"{list}\"\n"
+    );
     let takers = TAKERS.iter().map(|verb| line(verb)).chain(NESTED.iter().map(nested));
-    takers.chain(TAKE_GROUPS.iter().map(groups)).collect()
+    let others = TAKE_GROUPS.iter().map(groups).chain([run]);
+    takers.chain(others).chain(image_takers().iter().map(image)).collect()
 }
 
 #[cfg(test)]
@@ -167,6 +208,20 @@ mod tests {
             })
             .collect();
         assert_eq!(nested, NESTED);
+    }
+
+    #[test]
+    fn every_verb_that_takes_an_image_completes_its_name() {
+        let takers = image_takers();
+        for verb in ["inspect", "history", "tag", "rm", "save"] {
+            assert!(takers.iter().any(|taker| taker == verb), "{verb}");
+            assert!(bash().contains(&format!("images\\ {verb}")), "{verb}");
+            assert!(fish().contains(&format!("images; and __fish_seen_subcommand_from {verb}")), "{verb}");
+        }
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Zsh, &mut Cli::command(), "airlock", &mut script);
+        let script = zsh(&String::from_utf8(script).unwrap());
+        assert!(script.matches(":_airlock_images'").count() >= takers.len(), "{script}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod exec;
 mod export;
 mod fork;
 mod get;
-mod images;
+pub(crate) mod images;
 mod import;
 mod init;
 mod learn;
@@ -99,6 +99,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),
+        Verb::CompleteImages => images::names(),
     }
 }
 

@@ -58,7 +58,7 @@ struct Sweep<'a> {
 
 impl Store {
     /// Deletes images, and content that belongs to none. `in_use` tells the ids of images that sandboxes need; it is asked
-    /// when nothing can change any more. Gives up with [`Error::Busy`] if others add images for longer than `patience`.
+    /// when nothing can change any more. Nothing is done, and `None` told, if others add images for longer than `patience`.
     ///
     /// Trees that belong to other ids are deleted by a process that has these ids, for which this one must have one thread.
     pub fn collect<E: From<Error>>(
@@ -66,8 +66,10 @@ impl Store {
         which: Which<'_>,
         patience: Duration,
         in_use: impl FnOnce() -> Result<BTreeSet<Digest>, E>,
-    ) -> Result<Collected, E> {
-        let lock = Lock::exclusive_within(&self.folder().join("lock"), patience)?.ok_or(Error::Busy)?;
+    ) -> Result<Option<Collected>, E> {
+        let Some(lock) = Lock::exclusive_within(&self.folder().join("lock"), patience)? else {
+            return Ok(None);
+        };
         let in_use = in_use()?;
         let gone = self.change(|records| Ok(records.forget(which, &in_use)))?;
         let mut sweep = Sweep {
@@ -85,7 +87,7 @@ impl Store {
         let deleted = out_of_sight.iter().try_for_each(|hidden| delete(hidden));
         swept?;
         deleted?;
-        Ok(collected)
+        Ok(Some(collected))
     }
 }
 
