@@ -10,6 +10,7 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_hosts;
 mod attacks_http;
 mod attacks_http_answers;
 mod attacks_http_limits;
@@ -29,6 +30,9 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_build;
+mod images_build_docker;
+mod images_layers;
 mod images_registry;
 mod images_run;
 mod images_store;

@@ -269,6 +269,7 @@ impl Errands {
             Scheme::Http => Stream::Plain(wire),
             Scheme::Https => {
                 let target: Target = site.host.parse().map_err(|err| cannot(site, &err))?;
+                self.egress.trust.load_here().map_err(|err| untrusted(site, &err))?;
                 let offers: [&[u8]; 1] = [b"http/1.1"];
                 let connected = self.egress.trust.connect(&target, &[], &offers, wire).await;
                 Stream::Far(Box::new(connected.map_err(|err| untrusted(site, &err))?.0))

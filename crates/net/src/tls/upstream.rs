@@ -87,10 +87,25 @@ impl Upstream {
         let unread = |why: String| Untrusted::Certificate(why);
         let roots = tokio::task::spawn_blocking(move || roots::trusted(extra.as_deref())).await;
         let roots = roots.map_err(|err| unread(err.to_string()))?.map_err(|err| unread(err.to_string()))?;
-        if roots.is_empty() {
-            return Err(unread("no trusted certificates were found on this host".to_owned()));
+        trusting(roots)
+    }
+
+    /// Reads whom to trust in this thread: for a process that must not have another.
+    pub(crate) fn load_here(&self) -> Result<(), Untrusted> {
+        if self.connector.get().is_none() {
+            let roots = roots::trusted(self.extra.as_deref());
+            let roots = roots.map_err(|err| Untrusted::Certificate(err.to_string()))?;
+            // Whoever was quicker read the same.
+            let _ = self.connector.set(trusting(roots)?);
         }
-        Ok(connector(roots))
+        Ok(())
+    }
+}
+
+fn trusting(roots: RootCertStore) -> Result<TlsConnector, Untrusted> {
+    match roots.is_empty() {
+        true => Err(Untrusted::Certificate("no trusted certificates were found on this host".to_owned())),
+        false => Ok(connector(roots)),
     }
 }
 
