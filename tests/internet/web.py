@@ -6,6 +6,7 @@ import json
 import os
 import ssl
 import time
+import zlib
 
 import log
 import places
@@ -111,6 +112,8 @@ class Web:
             return await self.send(int(path.split("/")[2]), writer)
         if path.startswith("/ticks"):
             return await self.ticks(writer)
+        if path.startswith("/bomb/"):
+            return await self.bomb(int(path.split("/")[2]), writer)
         if path.startswith("/sink"):
             body = str(received).encode()
         elif path.startswith("/who"):
@@ -136,6 +139,17 @@ class Web:
             await asyncio.sleep(0)  # others too; a drain that need not wait does not
             size -= len(part)
         return True
+
+    async def bomb(self, size, writer):
+        """Megabytes of nothing, a thousandth of that on the wire."""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n")
+        packer = zlib.compressobj(wbits=31)
+        for _ in range(size):
+            writer.write(packer.compress(bytes(1 << 20)))
+            await writer.drain()
+        writer.write(packer.flush())
+        await writer.drain()
+        return False
 
     async def ticks(self, writer):
         """A response that never ends."""

@@ -173,6 +173,16 @@ impl Layer {
         Layer(Builder::new(Vec::new()))
     }
 
+    /// One that was packed elsewhere.
+    pub fn from_bytes(bytes: &[u8]) -> Layer {
+        let mut layer = Layer::new();
+        let end =
+            bytes.chunks(512).rposition(|block| block.iter().any(|byte| *byte != 0)).map_or(0, |at| at + 1);
+        let bytes = bytes.get(..end * 512).unwrap_or(bytes);
+        std::io::Write::write_all(layer.0.get_mut(), bytes).expect("an archive in memory");
+        layer
+    }
+
     /// With a directory.
     #[must_use]
     pub fn directory(self, path: &str, mode: u32) -> Layer {

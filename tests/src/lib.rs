@@ -17,6 +17,8 @@
 )]
 
 mod binary;
+pub mod build;
+pub mod dockerd;
 pub mod images;
 pub mod internet;
 mod leftovers;

@@ -8,6 +8,7 @@ use crate::{
 };
 use airlock_protocol::copy::Why;
 use rustix::{
+    buffer::spare_capacity,
     fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
@@ -99,7 +100,8 @@ impl<W: Write> Packing<'_, W> {
                 }
             };
             let stat = rustix::fs::fstat(&opened).map_err(failed("look at", &path))?;
-            self.head(Entry { mode: stat.st_mode & 0o1777, ..entry(&path, Kind::Directory, &stat) })?;
+            let (mode, attributes) = (stat.st_mode & 0o1777, attributes(&opened));
+            self.head(Entry { mode, attributes, ..entry(&path, Kind::Directory, &stat) })?;
             self.directory(&opened, &path, &mut waiting)?;
         }
         Ok(())
@@ -180,7 +182,8 @@ impl<W: Write> Packing<'_, W> {
         let told = u64::try_from(stat.st_size).unwrap_or(0);
         let size = if first < PIECE { u64::try_from(first).unwrap_or(0) } else { told };
         self.tally.files += 1;
-        self.head(Entry { mode: stat.st_mode & 0o777, ..entry(path, Kind::File, &stat) }.size(size))?;
+        let (mode, attributes) = (stat.st_mode & 0o777, attributes(&opened));
+        self.head(Entry { mode, attributes, ..entry(path, Kind::File, &stat) }.size(size))?;
         self.body(&opened, path, (first, size))?;
         self.send(tar::padding(size))
     }
@@ -252,6 +255,27 @@ fn descend(top: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
         here = rustix::fs::openat(&here, part.as_os_str(), flags, Mode::empty())?;
     }
     Ok(here)
+}
+
+/// The extended attributes that are copied, as many as fit. A file system that has none is no failure.
+fn attributes(opened: &OwnedFd) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = Vec::with_capacity(tar::MOST_ATTRIBUTES);
+    if rustix::fs::flistxattr(opened, spare_capacity(&mut names)).is_err() {
+        return Vec::new();
+    }
+    let mut left = tar::MOST_ATTRIBUTES;
+    let mut all = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| tar::is_copied(name)) {
+        let mut value = Vec::with_capacity(tar::MOST_ATTRIBUTES);
+        let read = rustix::fs::fgetxattr(opened, name, spare_capacity(&mut value));
+        let cost = name.len() + value.len();
+        if read.is_ok() && cost <= left {
+            left -= cost;
+            value.shrink_to_fit();
+            all.push((name.to_vec(), value));
+        }
+    }
+    all
 }
 
 fn entry(path: &Path, kind: Kind, stat: &Stat) -> Entry {

@@ -206,6 +206,15 @@ mod tests {
     }
 
     #[test]
+    fn git_inside_ssh_is_asked_about_by_what_it_does() {
+        let push = asked("push ssh://git.test/acme/web.git").unwrap().request.unwrap();
+        let call = push.git.clone().unwrap();
+        assert_eq!((push.method.as_str(), push.port, push.is_ssh), ("git-receive-pack", 22, true));
+        assert_eq!((call.wants, call.repository.as_str()), (Git::Push, "acme/web"));
+        assert!(asked("GET ssh://git.test/acme/web.git").is_err());
+    }
+
+    #[test]
     fn what_the_wall_refuses_is_refused_here_too() {
         for path in ["/..", "/%2e%2E/x", "/a%2fb", "/a\\b", "//x", "/%00", "/a/./b"] {
             assert_eq!(asked(&format!("https://a.test{path}")), Err(BadUrl::Path), "{path}");

@@ -336,3 +336,33 @@ open(deep + b'/f', 'w').write('1')
     assert_eq!(out.code, 0, "{out}");
     assert_eq!(fs::read_dir(world.work().join("t")).unwrap().count(), 10);
 }
+
+#[test]
+fn copies_are_in_the_ledger_and_keep_attributes_of_users() {
+    let world = World::new();
+    let sandbox = idle(&world);
+    let file = world.write("f", "x");
+    let has_attributes =
+        rustix::fs::setxattr(&file, "user.note", b"kept", rustix::fs::XattrFlags::empty()).is_ok();
+
+    world.airlock(["cp", "-q", "f", &format!("{sandbox}:/srv/f")]).run().succeeded();
+    world.airlock(["cp", "-q", &format!("{sandbox}:/srv/f"), "back"]).run().succeeded();
+
+    let ledger = world.airlock(["ledger", &sandbox]).run().succeeded();
+    assert!(ledger.contains("copy to /srv/f") && ledger.contains("copy from /srv/f"), "{ledger}");
+    let mut value = [0; 100];
+    let count = rustix::fs::getxattr(world.work().join("back"), "user.note", &mut value).unwrap_or(0);
+    if has_attributes {
+        assert_eq!(&value[..count], b"kept");
+    }
+}
+
+#[test]
+fn a_copy_of_a_sandbox_that_does_not_run_is_in_its_ledger_too() {
+    let world = World::new();
+    world.sh(["--keep", "--name", "done", "--workspace", "none"], "echo hi > /srv/f").run().succeeded();
+    world.airlock(["cp", "-q", "done:/srv/f", "back"]).run().succeeded();
+    let ledger = world.airlock(["ledger", "done"]).run().succeeded();
+    assert!(ledger.contains("copy from /srv/f"), "{ledger}");
+    world.airlock(["ledger", "verify", "done"]).run().succeeded();
+}

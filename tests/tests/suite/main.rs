@@ -10,9 +10,11 @@
 
 mod attacks_descriptors;
 mod attacks_files;
+mod attacks_hosts;
 mod attacks_http;
 mod attacks_http_answers;
 mod attacks_http_limits;
+mod attacks_images;
 mod attacks_kernel;
 mod attacks_net;
 mod attacks_net_names;
@@ -28,7 +30,11 @@ mod cp;
 mod exec;
 mod files;
 mod image;
+mod images_build;
+mod images_build_docker;
+mod images_layers;
 mod images_registry;
+mod images_run;
 mod keeper;
 mod limits;
 mod limits_disk;

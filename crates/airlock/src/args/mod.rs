@@ -1,5 +1,6 @@
 //! What a person types. Texts are parsed into types here, once; `airlock help VERB` prints what is written here.
 
+mod build;
 mod copy;
 mod files;
 mod images;
@@ -12,6 +13,7 @@ pub(crate) mod values;
 mod volume;
 mod wall;
 
+pub(crate) use build::{BuildArgs, ProgressForm};
 pub(crate) use copy::CopyArgs;
 pub(crate) use files::{
     CommitArgs, ExportSandboxArgs, ForkArgs, ImportArgs, LayerCompression, ListSnapshotsArgs,
@@ -144,6 +146,9 @@ pub(crate) enum Verb {
     Undo(UndoArgs),
     /// Throw away what a sandbox changed
     Discard(DiscardArgs),
+    /// Build an image of a Dockerfile
+    #[command(after_help = build::HELP)]
+    Build(Box<BuildArgs>),
     /// Make, list and remove directories that outlive sandboxes
     Volume(VolumeArgs),
     /// List, get, send, load, save and remove images, which sandboxes can be made of
@@ -185,6 +190,9 @@ pub(crate) enum Verb {
     /// Own one sandbox (started by airlock itself)
     #[command(hide = true)]
     Keep(KeepArgs),
+    /// Run one command of a build (started by `airlock build`)
+    #[command(hide = true)]
+    BuildStep,
     /// Change the mounts of a running sandbox (started by its keeper)
     #[command(hide = true)]
     Inside,
@@ -416,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_or_asks_for_help_is_left_to_the_grammar_of_all() {
-        for line in ["run", "run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
+        for line in ["run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert!(Verb::quick(&words).is_none(), "{line}");
         }
@@ -466,7 +474,7 @@ mod tests {
 
     #[test]
     fn wrong_usage_exits_with_2() {
-        assert_eq!(Cli::try_parse_from(["airlock", "run"]).unwrap_err().exit_code(), 2);
+        assert_eq!(Cli::try_parse_from(["airlock", "exec"]).unwrap_err().exit_code(), 2);
         assert_eq!(Cli::try_parse_from(["airlock", "frobnicate"]).unwrap_err().exit_code(), 2);
     }
 }

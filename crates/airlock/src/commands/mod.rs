@@ -2,6 +2,7 @@
 
 mod apply;
 mod approvals;
+mod build;
 mod change;
 mod commit;
 mod completion;
@@ -76,6 +77,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Apply(args) => apply::apply(&args),
         Verb::Undo(args) => undo::undo(&args),
         Verb::Discard(args) => discard::discard(&args),
+        Verb::Build(args) => build::build(&args),
         Verb::Volume(args) => volume::perform(&args),
         Verb::Images(args) => images::perform(&args),
         Verb::Prefetch(args) => prefetch::prefetch(&args),
@@ -96,6 +98,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Completion(args) => completion::completion(args.shell),
         Verb::Version(args) => version(&args),
         Verb::Keep(args) => keep::run(&args),
+        Verb::BuildStep => build::build_step(),
         Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),
         Verb::CompleteGroups => completion::groups(),

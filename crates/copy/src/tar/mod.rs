@@ -18,6 +18,18 @@
 mod read;
 mod write;
 
+/// What the names of extended attributes begin with in a pax header, as all who write them agree.
+const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
+/// Most bytes of names and values of one entry's extended attributes, as the kernel has it for one.
+pub const MOST_ATTRIBUTES: usize = 64 << 10;
+
+/// Whether an extended attribute is copied: what any user may set, but for marks that an overlay would obey. The archive cannot
+/// hold a name with `=`.
+pub fn is_copied(name: &[u8]) -> bool {
+    let is_plain = name.len() <= 255 && !name.iter().any(|byte| matches!(byte, b'=' | 0));
+    is_plain && name.starts_with(b"user.") && name.len() > 5 && !name.starts_with(b"user.overlay.")
+}
+
 pub use read::{Malformed, Reader};
 pub use write::{END, head, padding};
 
@@ -39,6 +51,8 @@ pub struct Entry {
     pub size: u64,
     /// Seconds since 1970.
     pub mtime: u64,
+    /// Extended attributes of the `user.` kind, names and values.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What an entry is.
@@ -64,7 +78,7 @@ impl Entry {
             Kind::Link(_) => 0o777,
             _ => 0o644,
         };
-        Entry { path, kind, mode, size: 0, mtime: 0 }
+        Entry { path, kind, mode, size: 0, mtime: 0, attributes: Vec::new() }
     }
 
     /// With so many bytes that follow.

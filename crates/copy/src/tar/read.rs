@@ -1,6 +1,6 @@
 //! Reading archives. What is read is hostile.
 
-use super::{BLOCK, Entry, Kind, LONGEST_PATH, field};
+use super::{ATTRIBUTE, BLOCK, Entry, Kind, LONGEST_PATH, MOST_ATTRIBUTES, field, is_copied};
 use std::{
     io::{self, Read},
     ops::Range,
@@ -59,6 +59,7 @@ struct More {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl<R: Read> Reader<R> {
@@ -184,12 +185,22 @@ impl More {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
                 b"size" => self.size = Some(decimal(value).ok_or(Malformed::Number)?),
+                key if key.starts_with(ATTRIBUTE) => self.attribute(key, value),
                 key if key.starts_with(b"GNU.sparse.") => return Err(Malformed::Unsupported),
                 _ => {}
             }
             bytes = bytes.get(length..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// What is not copied, and what is too much, is passed over.
+    fn attribute(&mut self, key: &[u8], value: &[u8]) {
+        let name = key.strip_prefix(ATTRIBUTE).unwrap_or_default();
+        let so_far: usize = self.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if is_copied(name) && so_far + name.len() + value.len() <= MOST_ATTRIBUTES {
+            self.attributes.push((name.to_vec(), value.to_vec()));
+        }
     }
 
     fn entry(self, block: &[u8; BLOCK], kind: u8, size: u64) -> Result<Entry, Malformed> {
@@ -216,7 +227,7 @@ impl More {
         }
         let mode = u32::try_from(number(part(block, field::MODE))? & 0o7777).unwrap_or(0);
         let mtime = number(part(block, field::MTIME)).unwrap_or(0);
-        Ok(Entry { path, kind, mode, size, mtime })
+        Ok(Entry { path, kind, mode, size, mtime, attributes: self.attributes })
     }
 }
 

@@ -118,15 +118,20 @@ fn entries() -> impl Strategy<Value = Vec<(Entry, Vec<u8>)>> {
         0u32..0o10000,
         proptest::collection::vec(any::<u8>(), 0..1500),
         0u64..1 << 33,
+        proptest::collection::vec(
+            ("user\\.[a-z \n]{1,40}", proptest::collection::vec(any::<u8>(), 0..300)),
+            0..3,
+        ),
     );
-    let one = one.prop_map(|(path, link, kind, mode, body, mtime)| {
+    let one = one.prop_map(|(path, link, kind, mode, body, mtime, attributes)| {
         let (kind, body) = match kind {
             0 => (Kind::File, body),
             1 => (Kind::Directory, Vec::new()),
             _ => (Kind::Link(link), Vec::new()),
         };
         let size = u64::try_from(body.len()).unwrap();
-        (Entry { path, kind, mode, size, mtime }, body)
+        let attributes = attributes.into_iter().map(|(name, value)| (name.into_bytes(), value)).collect();
+        (Entry { path, kind, mode, size, mtime, attributes }, body)
     });
     proptest::collection::vec(one, 0..6)
 }

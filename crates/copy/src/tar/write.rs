@@ -1,6 +1,6 @@
 //! Headers of archives.
 
-use super::{BLOCK, Entry, Kind, field};
+use super::{ATTRIBUTE, BLOCK, Entry, Kind, field, is_copied};
 use std::ops::Range;
 
 /// What an archive ends with.
@@ -19,13 +19,16 @@ pub fn head(entry: &Entry) -> Vec<u8> {
     };
     let mut more = Vec::new();
     if entry.path.len() > field::NAME.len() {
-        more.extend(record("path", &entry.path));
+        more.extend(record(b"path", &entry.path));
     }
     if link.len() > field::LINK.len() {
-        more.extend(record("linkpath", link));
+        more.extend(record(b"linkpath", link));
     }
     if entry.size > LARGEST {
-        more.extend(record("size", entry.size.to_string().as_bytes()));
+        more.extend(record(b"size", entry.size.to_string().as_bytes()));
+    }
+    for (name, value) in entry.attributes.iter().filter(|(name, _)| is_copied(name)) {
+        more.extend(record(&[ATTRIBUTE, name].concat(), value));
     }
     let mut bytes = Vec::new();
     if !more.is_empty() {
@@ -74,14 +77,12 @@ fn put(block: &mut [u8; BLOCK], field: Range<usize>, bytes: &[u8]) {
 }
 
 /// A record of a pax header: its own length in decimal, a key, a value.
-fn record(key: &str, value: &[u8]) -> Vec<u8> {
+fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length.to_string().len() + rest != length {
         length = length.to_string().len() + rest;
     }
-    let mut record = format!("{length} {key}=").into_bytes();
-    record.extend(value);
-    record.push(b'\n');
-    record
+    let length = format!("{length} ");
+    [length.as_bytes(), key, b"=", value, b"\n"].concat()
 }

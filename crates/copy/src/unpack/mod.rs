@@ -8,12 +8,12 @@ use crate::{
     Error, failed,
     place::Place,
     tally::{Progress, Tally},
-    tar::{Entry, Kind, Reader},
+    tar::{Entry, Kind, Reader, is_copied},
     words,
 };
 use airlock_protocol::{copy::Why, size};
 use rustix::{
-    fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid},
+    fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags},
     io::Errno,
 };
 use std::{
@@ -269,7 +269,11 @@ impl<'a> Unpacking<'a> {
     fn directory(&self, parent: BorrowedFd<'_>, name: &Path, entry: &Entry) -> Result<OwnedFd, Error> {
         match self.make(parent, name, entry.mode & 0o1777 & !self.mask | 0o700) {
             Err(Errno::EXIST) => self.open(parent, name).map_err(failed("open", name)),
-            other => other.map_err(failed("make", name)),
+            made => {
+                let made = made.map_err(failed("make", name))?;
+                set_attributes(&made, entry);
+                Ok(made)
+            }
         }
     }
 
@@ -370,6 +374,7 @@ impl<'a> Unpacking<'a> {
     }
 
     fn finish(&self, file: &OwnedFd, entry: &Entry) -> Result<(), Errno> {
+        set_attributes(file, entry);
         self.give(file)?;
         rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode & 0o777 & !self.mask))?;
         let time = Timespec { tv_sec: i64::try_from(entry.mtime).unwrap_or(0), tv_nsec: 0 };
@@ -427,6 +432,13 @@ fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     told.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022) & 0o077
+}
+
+/// A file system that takes no extended attributes, or not so many, is no failure.
+fn set_attributes(file: &OwnedFd, entry: &Entry) {
+    for (name, value) in entry.attributes.iter().filter(|(name, _)| is_copied(name)) {
+        let _ = rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
+    }
 }
 
 fn tolerate(given: Result<(), Errno>) -> Result<(), Errno> {

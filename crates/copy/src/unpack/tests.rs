@@ -9,10 +9,7 @@ use crate::{
 use proptest::prelude::*;
 use std::{
     fs,
-    os::{
-        fd::AsRawFd as _,
-        unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
-    },
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -79,6 +76,46 @@ fn a_tree_arrives_as_it_was() {
     assert!(fs::symlink_metadata(to.path().join("a/out")).is_err());
     assert_eq!((taken.left_count, taken.left[0].why), (1, Why::LeadsOut));
     assert_eq!(fs::read_to_string(to.path().join("run")).unwrap(), "x");
+}
+
+#[test]
+fn extended_attributes_of_users_arrive_and_no_others() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir(from.path().join("d")).unwrap();
+    fs::write(from.path().join("d/f"), "x").unwrap();
+    let set = |path: &str, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(from.path().join(path), name, value, XattrFlags::empty())
+    };
+    let long = [b'v'; 2000];
+    if set("d/f", "user.long", &long).is_err() {
+        println!("skipped: this file system has no extended attributes");
+        return;
+    }
+    set("d", "user.of a directory", b"\n=\0").unwrap();
+    set("d/f", "user.overlay.whiteout", b"y").unwrap();
+
+    let (mut bytes, _) = packed(from.path());
+    into(to.path(), &bytes, &RULES).unwrap();
+
+    let value = |path: &str, name: &str| {
+        let mut value = vec![0; 4000];
+        let count = rustix::fs::getxattr(to.path().join(path), name, &mut value).ok()?;
+        value.truncate(count);
+        Some(value)
+    };
+    assert_eq!(value("d/f", "user.long"), Some(long.to_vec()));
+    assert_eq!(value("d", "user.of a directory"), Some(b"\n=\0".to_vec()));
+    assert_eq!(value("d/f", "user.overlay.whiteout"), None);
+
+    // Somebody else's archive has others.
+    let attributes = ["user.mine", "security.capability", "trusted.x", "user.overlay.opaque", "user."];
+    let attributes = attributes.map(|name| (name.as_bytes().to_vec(), b"1".to_vec())).to_vec();
+    let forged = Entry { attributes, ..Entry::new(b"forged".to_vec(), Kind::File) };
+    bytes = archive(&[top(), (forged, b"")]);
+    into(to.path(), &bytes, &RULES).unwrap();
+    let mut names = vec![0; 1000];
+    let count = rustix::fs::listxattr(to.path().join("forged"), &mut names).unwrap();
+    assert_eq!(&names[..count], b"user.mine\0");
 }
 
 #[test]

@@ -129,6 +129,14 @@ impl Keeper {
         if pipes.len() != 2 || !pipes.iter().all(fd::is_pipe) {
             return Err(plan::refusal(125, "files are copied through two pipes", None, None));
         }
+        let (path, touch) = match &copy {
+            Copy::In { path, .. } => (path, "copy to"),
+            Copy::Out { path, .. } => (path, "copy from"),
+        };
+        self.gate.copy(path, touch).map_err(|err| {
+            let what = "nothing can be copied: the ledger cannot be written";
+            plan::refusal(125, what, Some(&plan::chain(&err)), None)
+        })?;
         let (process, mut events) = self.programs.enter()?;
         self.programs.alone.set(false);
         let job = CopyJob { process, copy, user: self.plan.user.clone() };

@@ -511,3 +511,27 @@ fn a_request_among_a_thousand_rules_takes_a_few_microseconds() {
         println!("{name}: {} ns", start.elapsed().as_nanos() / u128::from(rounds));
     }
 }
+
+#[test]
+fn inside_ssh_only_rules_about_git_and_whole_connections_open() {
+    let verdicts = |text: &str| {
+        let policy = crate::policy::parse_toml("airlock.toml", text).unwrap().policy;
+        let judge = Judge::compile(&policy).unwrap();
+        ["fetch ssh://a.test/acme/web.git", "push ssh://a.test/acme/web.git", "fetch ssh://a.test/acme/other"]
+            .map(|asked| judge.judge_asked(&asked.parse().unwrap()).verdict)
+    };
+    let rule = |keys: &str| format!("[[rule]]\nallow = \"a.test\"\nports = [22]\n{keys}\n");
+    let allow = Some(Verdict::Allow);
+
+    assert_eq!(verdicts(&rule("git = \"fetch\"\nrepositories = [\"acme/web\"]")), [allow, None, None]);
+    assert_eq!(verdicts(&rule("git = \"push\"")), [allow, allow, allow]);
+    for other in ["paths = [\"/**\"]", "methods = [\"GET\"]", "websocket = false", "headers = { x = \"**\" }"]
+    {
+        assert_eq!(verdicts(&rule(other)), [None, None, None], "{other}");
+    }
+    let denied = format!(
+        "[[rule]]\ndeny = \"a.test\"\nports = [22]\npaths = [\"/acme/web.git\"]\n{}",
+        rule("git = \"push\"")
+    );
+    assert_eq!(verdicts(&denied), [Some(Verdict::Deny), Some(Verdict::Deny), allow]);
+}

@@ -338,7 +338,10 @@ fn examples_are_decided_by_their_own_rule() {
         ("a.test", "no rule matches it"),
         ("api.a.test:22", "no rule matches it"),
         ("!api.a.test", ""),
-        ("api a.test", "a method stands before a URL of http, https, ws or wss"),
+        (
+            "api a.test",
+            "a method stands before a URL of http, https, ws or wss; `fetch` or `push` before one of ssh",
+        ),
     ] {
         let bad = refused(&text(example));
         assert_eq!((bad.line, bad.column, &*bad.why), (5, 13, why), "{bad}");

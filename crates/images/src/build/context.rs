@@ -3,7 +3,7 @@
 use super::{
     ignore::Ignore,
     path,
-    tree::{Kind, Node, Tree},
+    tree::{Kind, Node, Place, Tree, index::Entry},
 };
 use crate::digest::Hasher;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -26,7 +26,8 @@ const FILES: usize = 4_000_000;
 /// A context.
 #[derive(Debug)]
 pub struct Context {
-    top: OwnedFd,
+    /// The directory, if it is one.
+    top: Option<OwnedFd>,
     /// What it holds. Everything belongs to root.
     pub tree: Tree,
 }
@@ -73,10 +74,24 @@ impl Context {
                     return Err(Error::Many(top.to_owned()));
                 }
                 let node = node(&entry.path(), &metadata).map_err(|err| Error::Read(entry.path(), err))?;
-                tree.insert(relative, node);
+                let place = Place { archive: 0, path: relative.clone() };
+                tree.insert(relative, Node { place, ..node });
             }
         }
-        Ok(Self { top: opened, tree })
+        Ok(Self { top: Some(opened), tree })
+    }
+
+    /// Of what an archive holds. Contents are taken out of it by whoever has it.
+    pub fn of_archive(entries: &[Entry], ignore: &Ignore) -> Self {
+        let mut all = Tree::default();
+        all.stack(entries);
+        let mut tree = Tree::default();
+        for (path, node) in all.below(b"") {
+            if !ignore.ignores(&String::from_utf8_lossy(path)) {
+                tree.insert(path.to_vec(), Node { uid: 0, gid: 0, attributes: Vec::new(), ..node.clone() });
+            }
+        }
+        Self { top: None, tree }
     }
 
     /// Reads what is not known yet of the files at a path and below it.
@@ -103,7 +118,8 @@ impl Context {
     pub fn file(&self, path: &[u8]) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), resolve)?;
+        let top = self.top.as_ref().ok_or_else(|| io::Error::other("it is in an archive"))?;
+        let opened = rustix::fs::openat2(top, path, flags, Mode::empty(), resolve)?;
         let file = File::from(opened);
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no file any more"));

@@ -59,6 +59,17 @@ pub fn read(from: impl Read, whiteouts: Whiteouts) -> Result<Vec<Entry>, Bad> {
     Ok(found)
 }
 
+/// Whether this begins as an archive does: with a header that its checksum fits.
+pub fn is_archive(mut from: impl Read) -> bool {
+    let mut block = [0u8; 512];
+    if from.read_exact(&mut block).is_err() || block.iter().all(|byte| *byte == 0) {
+        return false;
+    }
+    let said = Header::from_byte_slice(&block).cksum().ok();
+    let counts = |(at, byte): (usize, &u8)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) };
+    said == Some(block.iter().enumerate().map(counts).sum())
+}
+
 /// One entry as it stands, extended headers read.
 pub(super) struct Raw {
     pub(super) path: Vec<u8>,
@@ -148,7 +159,7 @@ impl More {
 fn extended(entry: &mut impl Read) -> Result<Vec<u8>, Bad> {
     let mut bytes = Vec::new();
     entry.take(EXTENDED + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > EXTENDED {
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > EXTENDED {
         return Err(Bad::Entry("an extended header that is too long"));
     }
     Ok(bytes)
@@ -233,6 +244,7 @@ mod tests {
         header.set_size(0);
         builder.append_data(&mut header, "d/.wh.gone", io::empty()).unwrap();
         let bytes = builder.into_inner().unwrap();
+        assert!(is_archive(bytes.as_slice()) && !is_archive([b'x'; 600].as_slice()));
         let found = read(bytes.as_slice(), Whiteouts::Mean).unwrap();
         let kind = Kind::File { size: 2, sum: Some(Digest::of(b"hi")) };
         let node = Node { mode: 0o4755, uid: 7, gid: 8, mtime: 9, ..Node::of(kind, 0) };

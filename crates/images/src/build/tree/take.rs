@@ -5,7 +5,7 @@ use crate::build::path;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Read, Seek as _, Write},
 };
 
 /// Contents of files, one behind the other in a file without a name.
@@ -37,6 +37,12 @@ impl Taken {
         })?;
         self.file.flush()?;
         Ok(())
+    }
+
+    /// All of it, from its beginning: the content of the one file that was taken.
+    pub fn into_file(mut self) -> io::Result<File> {
+        self.file.rewind()?;
+        Ok(self.file)
     }
 
     /// The content of one file.

@@ -1,0 +1,129 @@
+//! What `ADD` does beyond `COPY`: local archives are unpacked, URLs are fetched.
+
+use super::{
+    copy::{Content, From, of_context},
+    fetch,
+    job::{Job, rewound},
+};
+use crate::failure::Failure;
+use airlock_images::{
+    build::{
+        instruction::{Instruction, Transfer},
+        path,
+        tree::{
+            Kind, Node, Place, Tree,
+            index::{self, Whiteouts},
+        },
+    },
+    digest::Digest,
+};
+use std::{collections::BTreeMap, io::Read as _};
+
+/// What the sources of an `ADD` mean.
+pub(super) fn gathered(
+    job: &Job,
+    instruction: &Instruction,
+    transfer: &Transfer,
+    sources: &[&String],
+) -> Result<Vec<From>, Failure> {
+    let mut made = Vec::new();
+    let mut local = Vec::new();
+    for &source in sources {
+        if source.starts_with("git@") || source.starts_with("git://") || source.ends_with(".git") {
+            let failure = job.fail(instruction, "ADD of a Git repository is not done here");
+            return Err(failure.fix("RUN git clone, with --allow for its host"));
+        }
+        if source.starts_with("http://") || source.starts_with("https://") {
+            made.push(fetched(job, instruction, transfer, source)?);
+        } else if transfer.checksum.is_some() {
+            return Err(job.fail(instruction, "--checksum is for URLs"));
+        } else {
+            local.push(source);
+        }
+    }
+    if local.is_empty() {
+        return Ok(made);
+    }
+    let mut from = of_context(job, instruction, transfer, &local)?;
+    if transfer.unpack == Some(false) {
+        made.push(from);
+        return Ok(made);
+    }
+    let mut left = Vec::new();
+    for (path, name) in std::mem::take(&mut from.taken) {
+        match archive(job, &path)? {
+            Some(archive) => made.push(archive),
+            None => left.push((path, name)),
+        }
+    }
+    if !left.is_empty() {
+        made.push(From { taken: left, ..from });
+    }
+    Ok(made)
+}
+
+/// A file of the context as an archive, if it is one.
+fn archive(job: &Job, wanted: &[u8]) -> Result<Option<From>, Failure> {
+    let context = job.context()?;
+    let Some(context) = context.as_ref() else { return Ok(None) };
+    let Ok(place) = context.tree.resolve(wanted) else { return Ok(None) };
+    let Some(Node { kind: Kind::File { sum, .. }, .. }) = context.tree.get(&place) else { return Ok(None) };
+    let fail = |err: &dyn std::error::Error| {
+        Failure::because(format!("{} cannot be unpacked", String::from_utf8_lossy(wanted)), err)
+    };
+    let file = job.context_file(context, &place)?;
+    let mut first = [0u8; 6];
+    let count = file.try_clone().and_then(|mut file| file.read(&mut first)).map_err(|err| fail(&err))?;
+    let first = first.get(..count).unwrap_or_default();
+    if first.starts_with(b"BZh") || first.starts_with(b"\xfd7zXZ") {
+        return Err(Failure::new(format!("{} cannot be unpacked", String::from_utf8_lossy(wanted)))
+            .why("ADD unpacks archives that are plain, or compressed by gzip or zstd")
+            .fix("compress it by gzip, or COPY it and unpack it in a RUN"));
+    }
+    // What is compressed but holds no archive is copied as it is.
+    if !rewound(&file).is_ok_and(index::is_archive) {
+        return Ok(None);
+    }
+    let key = format!("archive {}", sum.as_ref().map(Digest::hex).unwrap_or_default());
+    let taken = vec![(Vec::new(), Vec::new())];
+    Ok(Some(From { tree: None, content: Content::Unpacked(file), taken, key, kind: "file" }))
+}
+
+/// Reads what archives hold: only a step that really happens needs it.
+pub(super) fn read_archives(froms: &mut [From]) -> Result<(), Failure> {
+    for from in froms {
+        if let Content::Unpacked(file) = &from.content {
+            let entries = index::read(rewound(file)?, Whiteouts::AreFiles)
+                .map_err(|err| Failure::because("an archive cannot be unpacked", &err))?;
+            let mut tree = Tree::default();
+            tree.stack(&entries);
+            from.tree = Some(tree);
+        }
+    }
+    Ok(())
+}
+
+/// A file from elsewhere. It is the owner's alone, as in Docker.
+fn fetched(job: &Job, instruction: &Instruction, transfer: &Transfer, url: &str) -> Result<From, Failure> {
+    let bytes = fetch::fetch(job, instruction, url)?;
+    let sum = Digest::of(&bytes);
+    if let Some(wanted) = &transfer.checksum
+        && *wanted != sum.to_string()
+    {
+        return Err(job.fail(instruction, format!("{url} is {sum}, not {wanted}")));
+    }
+    let bare = url.split(['?', '#']).next().unwrap_or_default();
+    let after = bare.split_once("://").map(|(_, rest)| rest).unwrap_or_default();
+    let name =
+        after.split_once('/').map(|(_, path)| path::last(path.as_bytes()).1.to_vec()).unwrap_or_default();
+    if name.is_empty() {
+        return Err(job.fail(instruction, format!("{url} has no file name")));
+    }
+    let mut tree = Tree::default();
+    let size = u64::try_from(bytes.len()).unwrap_or(0);
+    let place = Place { archive: 0, path: name.clone() };
+    tree.insert(name.clone(), Node { place, ..Node::of(Kind::File { size, sum: Some(sum) }, 0o600) });
+    let key = format!("url {} {}", String::from_utf8_lossy(&name), sum.hex());
+    let content = Content::Bytes(BTreeMap::from([(name.clone(), bytes)]));
+    Ok(From { tree: Some(tree), content, taken: vec![(name.clone(), name)], key, kind: "file" })
+}

@@ -1,0 +1,167 @@
+//! `airlock build`: images of Dockerfiles.
+
+use airlock_tests::{
+    World,
+    build::{LISTING, base, built, busybox_root, context},
+};
+use std::{fs, path::PathBuf};
+
+/// A world with a base image and a context with this Dockerfile. Nothing where there is no busybox.
+fn prepared(dockerfile: &str) -> Option<(World, PathBuf)> {
+    let root = busybox_root()?;
+    let world = World::new();
+    base(&world, &root);
+    let folder = world.aside("context");
+    context(&folder);
+    fs::write(folder.join("Dockerfile"), dockerfile).unwrap();
+    Some((world, folder))
+}
+
+/// What a command prints in the image `app`.
+#[track_caller]
+fn inside(world: &World, script: &str) -> String {
+    let flags = ["run", "-q", "--image", "app", "--workspace", "none", "--", "sh", "-c", script];
+    world.airlock(flags).run().succeeded()
+}
+
+#[test]
+fn a_dockerfile_becomes_an_image_that_runs() {
+    let text = "FROM base AS build\nWORKDIR /src\nCOPY . .\nARG V=1\nRUN echo built $V > out && ls | wc -l >> out\n\
+        FROM base\nCOPY --from=build --chmod=640 /src/out /opt/\nENV GREETING=\"hello there\"\n\
+        CMD [\"sh\", \"-c\", \"echo $GREETING; cat /opt/out\"]\n";
+    let Some((world, folder)) = prepared(text) else { return };
+
+    built(&world, &["-t", "app", "--build-arg", "V=2"], &folder);
+
+    let said = world.airlock(["run", "-q", "--image", "app", "--workspace", "none"]).run().succeeded();
+    assert_eq!(said, "hello there\nbuilt 2\n14\n");
+    assert_eq!(
+        inside(&world, "stat -c '%a %u' /opt/out; ls /src 2>&1"),
+        "640 0\nls: /src: No such file or directory\n"
+    );
+}
+
+#[test]
+fn the_same_input_gives_the_same_image_and_nothing_is_done_twice() {
+    let text = "FROM base\nCOPY dir /dir\nWORKDIR /w\nRUN date > /dev/null; echo x > made; mkdir -p d/e\nLABEL a=b\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let first = built(&world, &["-t", "app"], &folder);
+
+    let again = world.airlock(["build", "-t", "app"]).args([&folder]).run();
+    let told = again.stderr.clone();
+    again.succeeded();
+    assert_eq!(told.matches("CACHED").count(), 3, "{told}");
+    assert!(!told.contains("done in"), "{told}");
+
+    let anew = built(&world, &["--no-cache"], &folder);
+    assert_eq!(anew["id"], first["id"]);
+    // Times make no difference, modes do.
+    let file = fs::File::options().append(true).open(folder.join("dir/one")).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(built(&world, &[], &folder)["id"], first["id"]);
+    fs::set_permissions(folder.join("dir/one"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_ne!(built(&world, &[], &folder)["id"], first["id"]);
+}
+
+#[test]
+fn mounts_of_a_run_leave_nothing_in_the_image() {
+    let text = "FROM base\nRUN --mount=type=secret,id=token --mount=type=cache,target=/cache \
+        --mount=type=tmpfs,target=/scratch --mount=type=bind,source=dir,target=/ctx \
+        wc -c < /run/secrets/token > /seen && cat /ctx/sub/three >> /seen && date >> /cache/log && touch /scratch/x && \
+        wc -l < /cache/log >> /seen\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let secret = world.aside("secret").join("token");
+    fs::write(&secret, "do-not-leak").unwrap();
+    let flag = format!("id=token,src={}", secret.display());
+
+    let image = built(&world, &["-t", "app", "--secret", &flag], &folder);
+
+    assert_eq!(
+        inside(&world, "cat /seen; ls /cache /scratch /ctx /run/secrets 2>/dev/null || true"),
+        "11\nthree\n1\n"
+    );
+    assert!(!image.to_string().contains("do-not-leak"));
+    let found = std::process::Command::new("grep")
+        .args(["-rlsaF", "do-not-leak"])
+        .arg(world.home())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+    // What a cache holds is there the next time.
+    built(&world, &["-t", "app", "--no-cache", "--secret", &flag], &folder);
+    assert_eq!(inside(&world, "tail -n 1 /seen"), "2\n");
+    let volumes = world.airlock(["volume", "ls", "-q"]).run().succeeded();
+    world.airlock(["volume", "rm"]).args(volumes.lines()).run().succeeded();
+}
+
+#[test]
+fn what_the_classic_builder_cannot_do_is_done_as_written() {
+    let text = "# syntax=docker/dockerfile:1\nFROM base\nARG who=me\nRUN <<EOF\necho one > /h\necho $who >> /h\nEOF\n\
+        RUN <<EOF\n#!/bin/cat\nscript\nEOF\nRUN cat <<A > /both && cat <<B >> /both\na\nA\nb\nB\n\
+        COPY <<one <<\"two\" /docs/\nfor $who\none\nnot $who\ntwo\nCOPY --chmod=700 dir /d\nCOPY --parents dir/./sub/three /p/\n\
+        COPY --exclude=*.md --exclude=*.txt *.* /x/\nADD --unpack=false plain.tar /as-it-is/\n";
+    let Some((world, folder)) = prepared(text) else { return };
+
+    built(&world, &["-t", "app"], &folder);
+
+    let script =
+        "cat /h /both /docs/one /docs/two; stat -c %a /d/one /d/sub/three; cat /p/sub/three; ls /x /as-it-is";
+    let wanted = "one\nme\na\nb\nfor me\nnot $who\n700\n700\nthree\n/as-it-is:\nplain.tar\n\n/x:\n\
+        broken.tar.gz\nplain.tar\nplain.tar.gz\nrun.sh\n";
+    assert_eq!(inside(&world, script), wanted);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_the_line() {
+    for (text, line, words) in [
+        ("FROM base\n\nNOPE x\n", 3, "unknown instruction: NOPE"),
+        ("FROM base\nRUN exit 7\n", 2, "the command ended with exit code 7"),
+        ("FROM base\nCOPY \\\n  missing /x\n", 2, "missing: not found"),
+        ("FROM base\nCOPY a.txt b.txt /x\n", 2, "with several sources"),
+        ("FROM base\nADD http://files.example/x /x\n", 2, "nothing allows files.example"),
+        ("FROM base\nCOPY --chown=nobody a.txt /x\n", 2, "the image has no user `nobody`"),
+    ] {
+        let Some((world, folder)) = prepared(text) else { return };
+        let output = world.airlock(["build"]).args([&folder]).run();
+        assert_ne!(output.code, 0, "{text}");
+        assert!(output.stderr.contains(&format!("Dockerfile:{line}: ")), "{}", output.stderr);
+        assert!(output.stderr.contains(words), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_run_reaches_nothing_that_is_not_allowed() {
+    let text = "FROM base\nRUN wget -T 3 -q -O /x http://files.example/ || echo nothing > /x\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    built(&world, &["-t", "app"], &folder);
+    assert_eq!(inside(&world, "cat /x"), "nothing\n");
+}
+
+#[test]
+fn stages_that_nobody_needs_are_not_built() {
+    let text = "FROM base AS bad\nRUN exit 1\nFROM base AS good\nRUN echo good > /x\nFROM bad AS last\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let told = world.airlock(["build", "-t", "app", "--target", "good"]).args([&folder]).run();
+    assert!(!told.stderr.contains("[bad"), "{}", told.stderr);
+    told.succeeded();
+    assert_eq!(inside(&world, "cat /x"), "good\n");
+}
+
+#[test]
+fn a_context_can_be_an_archive_on_stdin() {
+    let text = "FROM base\nCOPY dir /d\nADD plain.tar.gz /u/\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    fs::write(folder.join(".dockerignore"), "dir/two\n").unwrap();
+    let direct = built(&world, &["-t", "app"], &folder);
+    let listed = inside(&world, LISTING);
+    let archive =
+        std::process::Command::new("tar").arg("c").arg(".").current_dir(&folder).output().unwrap().stdout;
+
+    let id = world.airlock(["build", "-q", "-t", "app", "-"]).input(archive).run().succeeded();
+
+    assert_eq!(inside(&world, LISTING), listed);
+    assert_eq!(id.trim(), direct["id"].as_str().unwrap());
+    assert!(!listed.contains("/d/two"), "{listed}");
+    // What is no archive is a Dockerfile without a context.
+    world.airlock(["build", "-q", "-"]).input("FROM base\nENV a=b\n").run().succeeded();
+}
