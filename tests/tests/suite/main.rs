@@ -35,6 +35,7 @@ mod images_build_docker;
 mod images_layers;
 mod images_registry;
 mod images_run;
+mod images_store;
 mod keeper;
 mod limits;
 mod limits_disk;

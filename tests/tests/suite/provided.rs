@@ -215,6 +215,20 @@ fn a_router_and_hooks_stand_in_the_projects_file() {
 }
 
 #[test]
+fn a_mount_of_the_persons_own_settings_is_in_every_sandbox() {
+    if !can_serve() {
+        return;
+    }
+    let world = World::new();
+    world.airlock(["ls"]).run().succeeded();
+    let settings = "[[provided]]\ntarget = \"/scratch\"\nprovider = { type = \"memory\", size = \"1M\" }\n";
+    fs::write(world.home().join("config.toml"), settings).unwrap();
+
+    let seen = world.sh(["--workspace", "none"], "df -k /scratch | tail -1 | awk '{print $2}'").run();
+    assert_eq!(seen.succeeded(), "1024\n");
+}
+
+#[test]
 fn mounts_come_and_go_while_it_runs_and_the_ledger_says_so() {
     let world = World::new();
     let data = world.aside("data");

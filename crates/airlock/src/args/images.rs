@@ -213,7 +213,7 @@ The archive may be compressed by gzip, bzip2, xz or zstd. SOURCE_DATE_EPOCH, if 
 image was made.
 
 Examples:
-  airlock images import rootfs.tar.gz base:1
+  airlock images import --change 'CMD [\"sh\"]' rootfs.tar.gz base:1
   debootstrap stable root && tar -C root -c . | airlock images import - debian")]
 pub(crate) struct ImportImageArgs {
     /// An archive of a root file system; `-` for standard input
@@ -222,6 +222,9 @@ pub(crate) struct ImportImageArgs {
     /// What to call it
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<Reference>,
+    /// How it is run, as a Dockerfile says it: CMD, ENTRYPOINT, ENV, USER, WORKDIR…; repeatable
+    #[arg(short, long = "change", value_name = "INSTRUCTION")]
+    pub(crate) changes: Vec<String>,
     /// What is said of it in its history
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,

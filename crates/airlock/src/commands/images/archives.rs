@@ -10,7 +10,8 @@ use crate::{
 };
 use airlock_images::{
     archive::{self, Import, Layout},
-    manifest::{Platform, RunConfig},
+    commit,
+    manifest::{Config, Platform},
     reference::Reference,
     store::{Image, Which},
 };
@@ -127,13 +128,13 @@ fn chosen(image: &Image, selector: &str) -> Vec<Reference> {
 
 pub(super) fn import(images: &Images, args: &ImportImageArgs) -> Outcome {
     let hold = images.store.hold()?;
-    let wish = Import {
-        name: args.name.clone(),
-        run: RunConfig::default(),
-        message: args.message.clone(),
-        platform: args.platform.clone().unwrap_or_else(Platform::here),
-        created: epoch()?.to_string(),
-    };
+    let platform = args.platform.clone().unwrap_or_else(Platform::here);
+    let created = epoch()?.to_string();
+    let plain = Config::of(&platform, created.clone());
+    let run = commit::changed(&plain, &args.changes)
+        .map_err(|err| Failure::because("the image cannot be changed like this", &err).code(2))?
+        .config;
+    let wish = Import { name: args.name.clone(), run, message: args.message.clone(), platform, created };
     let mut progress = Progress::new("imported", Voice::Normal);
     let mut heard = |bytes| progress.add(bytes);
     let imported = match args.file == Path::new("-") {
