@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use airlock_images::{archive::Form, manifest::Platform, reference::Reference};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::registry::{PullArgs, PushArgs};
+use super::registry::{ConnectionArgs, PullArgs, PushArgs, platform};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -83,6 +83,14 @@ pub(crate) struct InspectImagesArgs {
     /// One JSON object per line, instead of one list for people
     #[arg(long)]
     pub(crate) json: bool,
+    /// What its registry has: manifest and config, without getting its layers
+    #[arg(long)]
+    pub(crate) remote: bool,
+    /// For another platform than this host's, such as linux/arm64
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]", value_parser = platform, requires = "remote")]
+    pub(crate) platform: Option<Platform>,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
