@@ -9,7 +9,7 @@ use crate::{
     say::Voice,
 };
 use airlock_images::{
-    archive::{self, Import, Layout},
+    archive::{self, Import, Layout, Loaded},
     commit,
     manifest::{Config, Platform},
     reference::Reference,
@@ -39,15 +39,15 @@ pub(super) fn load(images: &Images, args: &LoadArgs) -> Outcome {
     if loaded.is_err() {
         sweep(images);
     }
-    for image in loaded? {
+    for Loaded { image, names } in loaded? {
         if args.json {
             print_json(&Summary::of(&image))?;
         } else if args.quiet {
             writeln!(io::stdout(), "{}", image.id.short())?;
-        } else if image.names.is_empty() {
+        } else if names.is_empty() {
             writeln!(io::stdout(), "Loaded image ID: {}", image.id)?;
         } else {
-            image.names.iter().try_for_each(|name| writeln!(io::stdout(), "Loaded image: {name}"))?;
+            names.iter().try_for_each(|name| writeln!(io::stdout(), "Loaded image: {name}"))?;
         }
     }
     Ok(0)
