@@ -1,6 +1,6 @@
 //! One command in a sandbox of its own, for the sake of what it leaves behind: a step of a build, or of a set-up.
 //!
-//! [`begin`] starts it; what it writes comes through a pipe ([`Running::output`]), so that one thread can look after several.
+//! [`begin`] starts it; what it writes comes through a pipe ([`Running::relay`]).
 //! [`Running::finish`] waits for its end and hands over what it changed in the root ([`Done::upper`]). Dropped, it is gone with all
 //! its files.
 
@@ -27,7 +27,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read as _},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     rc::Rc,
 };
@@ -206,11 +206,6 @@ fn start(
 }
 
 impl Running {
-    /// What it writes, to stdout and stderr alike; ends when it does.
-    pub(crate) fn output(&self) -> BorrowedFd<'_> {
-        self.output.as_fd()
-    }
-
     /// Hears everything that it writes, then finishes it.
     pub(crate) fn relay(mut self, hear: &mut dyn FnMut(&[u8])) -> Result<Done, Failure> {
         let mut bytes = vec![0u8; 64 << 10];

@@ -21,6 +21,7 @@ pub(crate) struct Conditions {
     websocket: Option<bool>,
     git: Option<Git>,
     repositories: Vec<Glob>,
+    encoded_slashes: bool,
     verdict: Verdict,
 }
 
@@ -45,10 +46,10 @@ impl Glance {
         Glance { methods: 1 << known, beginning: [0; BEGINNING], length: 0 }
     }
 
-    /// Whether a request with this method and path may fit; one that does not fit may seem to.
-    pub(crate) fn could_fit(&self, method: &Glance, path: &[u8]) -> bool {
+    /// Whether a request with this method and path may fit, where the path is looked at; one that does not fit may seem to.
+    pub(crate) fn could_fit(&self, method: &Glance, path: Option<&[u8]>) -> bool {
         let beginning = self.beginning.get(..usize::from(self.length)).unwrap_or_default();
-        self.methods & method.methods != 0 && path.starts_with(beginning)
+        self.methods & method.methods != 0 && path.is_none_or(|path| path.starts_with(beginning))
     }
 }
 
@@ -89,6 +90,7 @@ impl Conditions {
             websocket: asked.websocket,
             git: asked.git,
             repositories,
+            encoded_slashes: asked.encoded_slashes,
             verdict,
         }))
     }
@@ -123,7 +125,7 @@ impl Conditions {
         if !self.methods.is_empty() && !self.methods.contains(&request.method) {
             return Some(Miss::Method);
         }
-        if !any(&self.paths, &request.path) {
+        if !self.fits_path(request) {
             return Some(Miss::Path);
         }
         if self.websocket.is_some_and(|wanted| wanted != request.websocket) {
@@ -146,6 +148,21 @@ impl Conditions {
         }
     }
 
+    /// Whether it lets encoded slashes pass.
+    pub(crate) fn takes_encoded_slashes(&self) -> bool {
+        self.encoded_slashes
+    }
+
+    /// What allows must take encoded slashes, and compares them as part of a segment. What denies or asks looks at both readings.
+    fn fits_path(&self, request: &Request) -> bool {
+        let fits = |path: &str| self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(path));
+        match &request.read_as {
+            None => fits(&request.path),
+            Some(_) if self.verdict == Verdict::Allow => self.encoded_slashes && fits(&request.path),
+            Some(read) => fits(&request.path) || fits(read),
+        }
+    }
+
     /// What it asks for, for a person who missed it: `only GET and HEAD`.
     pub(crate) fn wanted(&self, miss: Miss) -> String {
         let globs = |globs: &[Glob]| listed(globs.iter().map(Glob::to_string));
@@ -153,6 +170,7 @@ impl Conditions {
             |pairs: &[(String, Glob)]| listed(pairs.iter().map(|(name, glob)| format!("{name} = {glob}")));
         match miss {
             Miss::Method => format!("only {}", listed(self.methods.iter().cloned())),
+            Miss::Path if self.paths.is_empty() => "no encoded slashes".to_owned(),
             Miss::Path => format!("only {}", globs(&self.paths)),
             Miss::Query => format!("only with {} in the query", named(&self.query)),
             Miss::Header => format!("only with the header {}", named(&self.headers)),
@@ -186,6 +204,7 @@ impl Conditions {
             && named(&self.query, &other.query)
             && named(&self.headers, &other.headers)
             && (self.websocket.is_none() || self.websocket == other.websocket)
+            && (self.encoded_slashes || !other.encoded_slashes)
     }
 
     /// A name may occur more than once, and servers differ in which one they take. What opens therefore looks at all of them,
@@ -235,6 +254,8 @@ pub(crate) fn path(text: &str) -> Result<Glob, String> {
         "a path with `.`, `..` or an empty segment is refused before rules are asked"
     } else if text.contains(char::is_control) {
         "a path has no control characters"
+    } else if text.contains("%2f") {
+        "an encoded slash is written `%2F`, beside `encoded_slashes = true`"
     } else {
         return Ok(glob);
     };
@@ -306,6 +327,7 @@ mod tests {
             is_tls: true,
             method: method.to_owned(),
             path: path.to_owned(),
+            read_as: None,
             query: Vec::new(),
             headers: Vec::new(),
             websocket: false,
@@ -315,7 +337,7 @@ mod tests {
     }
 
     fn could_fit(conditions: &Conditions, request: &Request) -> bool {
-        conditions.glance().could_fit(&Glance::of_method(&request.method), request.path.as_bytes())
+        conditions.glance().could_fit(&Glance::of_method(&request.method), Some(request.path.as_bytes()))
     }
 
     #[test]

@@ -15,8 +15,10 @@ pub struct Request {
     /// `GET`, `POST`, …
     pub method: String,
     /// The path, percent-decoded where that is unambiguous; it begins with `/` and holds no `.` or `..` segment, no `//`,
-    /// no backslash and no encoded slash.
+    /// no backslash. Slashes that are encoded stay so: `/projects/acme%2Fweb`.
     pub path: String,
+    /// Where some are: the path as it is for a server that decodes them too, `/projects/acme/web`.
+    pub read_as: Option<String>,
     /// The query, decoded, in its order.
     pub query: Vec<(String, String)>,
     /// The headers in their order, names in lower case; values that are no text are left out.

@@ -73,7 +73,7 @@ impl FromStr for Asked {
         };
         let (path, query) = split(rest);
         let method = method.unwrap_or_else(|| "GET".to_owned());
-        let (path, query) = (checked_path(path)?, pairs(query)?);
+        let ((path, read_as), query) = (slashed_path(path)?, pairs(query)?);
         let git = GitCall::of(&method, &path, &query, git_type(&path));
         let request = Request {
             target: destination.target.clone(),
@@ -81,6 +81,7 @@ impl FromStr for Asked {
             is_tls: matches!(scheme, "https" | "wss"),
             method,
             path,
+            read_as,
             query,
             headers: Vec::new(),
             websocket: scheme.starts_with("ws"),
@@ -115,6 +116,7 @@ fn inside_ssh(destination: &Destination, wants: Git, rest: &str) -> Result<Reque
         is_tls: false,
         method: method.to_owned(),
         path,
+        read_as: None,
         query: Vec::new(),
         headers: Vec::new(),
         websocket: false,
@@ -138,6 +140,17 @@ fn split(rest: &str) -> (&str, &str) {
     let bare = rest.get(start..).unwrap_or("").split('#').next().unwrap_or("");
     let (path, query) = bare.split_once('?').unwrap_or((bare, ""));
     (if path.is_empty() { "/" } else { path }, query)
+}
+
+/// The path with encoded slashes as they are, and as it is without; see [`Request::path`].
+fn slashed_path(path: &str) -> Result<(String, Option<String>), BadUrl> {
+    let parts: Vec<&str> = path.split("%2F").flat_map(|part| part.split("%2f")).collect();
+    if parts.len() == 1 {
+        return Ok((checked_path(path)?, None));
+    }
+    let read_as = checked_path(&parts.join("/"))?;
+    let kept = parts.iter().map(|part| decoded(part, Plus::Kept)).collect::<Result<Vec<_>, _>>()?;
+    Ok((kept.join("%2F"), Some(read_as)))
 }
 
 fn checked_path(path: &str) -> Result<String, BadUrl> {
@@ -216,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_the_wall_refuses_is_refused_here_too() {
-        for path in ["/..", "/%2e%2E/x", "/a%2fb", "/a\\b", "//x", "/%00", "/a/./b"] {
+        for path in ["/..", "/%2e%2E/x", "/a%2f%2fb", "/a%2F..", "/a\\b", "//x", "/%00", "/a/./b"] {
             assert_eq!(asked(&format!("https://a.test{path}")), Err(BadUrl::Path), "{path}");
         }
         assert_eq!(asked("https://a.test/%4"), Err(BadUrl::Percent));

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use std::{fmt::Write as _, io, path::Path, time::SystemTime};
+use std::{io, path::Path, time::SystemTime};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -187,10 +187,7 @@ impl Webhook {
 
     fn sign(&self, seconds: u64, parts: &[&[u8]]) -> String {
         let Some(mac) = self.mac(seconds, parts) else { return String::new() };
-        mac.finalize().into_bytes().iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
     }
 
     /// Whether an answer comes from somebody who has the key, is for this question, and is of now.

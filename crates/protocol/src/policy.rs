@@ -148,6 +148,9 @@ pub struct Request {
     /// Patterns of the repositories (`acme/*`), without `.git`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repositories: Vec<String>,
+    /// Also paths with encoded slashes, each of which is then part of a segment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encoded_slashes: bool,
 }
 
 /// What may be done with a repository.

@@ -39,7 +39,7 @@ fn run(world: &World, flags: &[&str], script: &str) -> airlock_tests::Output {
 fn a_system_directory_that_is_a_link_is_no_place_to_mount() {
     let outside = outside();
     for name in ["proc", "sys", "dev", "etc", "run"] {
-        for target in [text(outside.path()), "/", "..", name, "/proc/1/root"] {
+        for target in [text(outside.path()), name, "/proc/1/root"] {
             // What a lower layer has in its place goes first.
             let layer = Layer::new().file(&format!(".wh.{name}"), 0o644, b"").link(name, target);
             let Some(world) = hostile(layer, |image| image) else { return };

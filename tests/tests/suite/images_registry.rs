@@ -56,7 +56,7 @@ fn configure(world: &World, text: &str) {
 
 /// Files of a user's ids are only deleted by airlock itself.
 fn clear(world: &World) {
-    world.airlock(["images", "prune", "--all", "--force"]).run();
+    world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
 }
 
 #[test]
@@ -309,6 +309,13 @@ fn the_platform_is_chosen_from_an_index() {
     let usual = pull(&world, &name).run().succeeded();
     let chosen = pull(&world, &name).args(["--platform", &format!("linux/{other}")]).run().succeeded();
     let none = pull(&world, &name).args(["--platform", "linux/riscv64"]).run().failed(1);
+
+    let before = registry.asked().len();
+    let looked =
+        world.airlock(["images", "inspect", "--remote", "--json", "--plain-http", &name]).run().succeeded();
+    let looked: Value = serde_json::from_str(&looked).unwrap();
+    assert_eq!(looked["id"], ours.id());
+    assert_eq!(registry.asked().len(), before + 3, "index, manifest, config");
 
     assert_eq!((usual, chosen), (format!("{}\n", ours.id()), format!("{}\n", theirs.id())));
     assert!(none.contains("has no image for linux/riscv64, but for"), "{none}");

@@ -36,6 +36,7 @@ mod images_layers;
 mod images_make;
 mod images_registry;
 mod images_run;
+mod images_store;
 mod keeper;
 mod limits;
 mod limits_disk;

@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 34] = [
+const PACKAGES: [Package; 35] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -63,6 +63,7 @@ const PACKAGES: [Package; 34] = [
     },
     Package { name: "default-jdk-headless", program: "javac", reason: "a client of HTTP in Java" },
     Package { name: "nodejs", program: "node", reason: "a client and a server of HTTP" },
+    Package { name: "docker.io", program: "dockerd", reason: "builds images to compare ours with" },
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },
     Package { name: "docker-registry", program: "docker-registry", reason: "a registry of images" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },

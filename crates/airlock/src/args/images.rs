@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use airlock_images::{archive::Form, manifest::Platform, reference::Reference};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::registry::{PullArgs, PushArgs};
+use super::registry::{ConnectionArgs, PullArgs, PushArgs, platform};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -121,6 +121,14 @@ pub(crate) struct InspectImagesArgs {
     /// One JSON object per line, instead of one list for people
     #[arg(long)]
     pub(crate) json: bool,
+    /// What its registry has: manifest and config, without getting its layers
+    #[arg(long)]
+    pub(crate) remote: bool,
+    /// For another platform than this host's, such as linux/arm64
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]", value_parser = platform, requires = "remote")]
+    pub(crate) platform: Option<Platform>,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -243,7 +251,7 @@ The archive may be compressed by gzip, bzip2, xz or zstd. SOURCE_DATE_EPOCH, if 
 image was made.
 
 Examples:
-  airlock images import rootfs.tar.gz base:1
+  airlock images import --change 'CMD [\"sh\"]' rootfs.tar.gz base:1
   debootstrap stable root && tar -C root -c . | airlock images import - debian")]
 pub(crate) struct ImportImageArgs {
     /// An archive of a root file system; `-` for standard input
@@ -252,6 +260,9 @@ pub(crate) struct ImportImageArgs {
     /// What to call it
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<Reference>,
+    /// How it is run, as a Dockerfile says it: CMD, ENTRYPOINT, ENV, USER, WORKDIR…; repeatable
+    #[arg(short, long = "change", value_name = "INSTRUCTION")]
+    pub(crate) changes: Vec<String>,
     /// What is said of it in its history
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,

@@ -87,6 +87,6 @@ fn name(text: &str) -> Result<Reference, String> {
     text.parse::<Reference>().map_err(|err| err.to_string())
 }
 
-fn platform(text: &str) -> Result<Platform, String> {
+pub(super) fn platform(text: &str) -> Result<Platform, String> {
     text.parse::<Platform>().map_err(|err| err.to_string())
 }

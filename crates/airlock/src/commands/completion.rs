@@ -6,9 +6,10 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 23] = [
+const TAKERS: [&str; 24] = [
     "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart", "wait",
     "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export", "mount", "unmount",
+    "commit",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [
@@ -26,7 +27,7 @@ const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
 /// The flag that takes an image.
 const TAKE_IMAGE: &str = "--image";
 /// Verbs whose further words are no sandboxes.
-const TAKE_ONE: &str = "exec|diff|apply|discard|allow|deny|mount|unmount";
+const TAKE_ONE: &str = "commit|exec|diff|apply|discard|allow|deny|mount|unmount";
 
 pub(crate) fn completion(shell: Shell) -> Outcome {
     let mut script = Vec::new();
@@ -231,7 +232,8 @@ mod tests {
         let script = zsh(&String::from_utf8(script).unwrap());
         assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len() + NESTED.len() - 1);
         assert_eq!(script.matches(":{_airlock_names; _files}'").count(), 2);
-        assert_eq!(script.matches(":_airlock_groups'").count(), 2 * TAKE_GROUPS.len());
+        // Those of run and learn, and `build --allow`.
+        assert_eq!(script.matches(":_airlock_groups'").count(), 2 * TAKE_GROUPS.len() + 1);
         assert_eq!(script.matches("_airlock_names() {").count(), 1);
     }
 }

@@ -105,7 +105,7 @@ fn of_rule_key(key: &str) -> Value {
         "ports" => json!({
             "anyOf": [{ "type": ["integer", "string"] }, { "type": "array", "items": { "type": ["integer", "string"] } }],
         }),
-        "websocket" => json!({ "type": "boolean" }),
+        "websocket" | "encoded_slashes" => json!({ "type": "boolean" }),
         "git" => json!({ "enum": ["fetch", "push"] }),
         "query" | "headers" => json!({ "type": "object" }),
         "tls" => json!({ "enum": ["checked", "opaque", "opened"] }),

@@ -181,7 +181,7 @@ pub(super) fn pack_all(
 
 /// Digits of a digest.
 pub fn hexadecimal(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    data_encoding::HEXLOWER.encode(&hash.finalize())
 }
 
 struct Packing<'a, W: Write> {

@@ -16,7 +16,6 @@ use super::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     collections::BTreeSet,
-    fmt::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -185,12 +184,7 @@ impl Apply<'_> {
 fn prefix() -> Result<String, Error> {
     let mut random = [0u8; 8];
     getrandom(&mut random, GetRandomFlags::empty()).map_err(Error::on("make a name in", Path::new(".")))?;
-    let mut text = ".airlock-".to_owned();
-    for byte in random {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
+    Ok(format!(".airlock-{}", data_encoding::HEXLOWER.encode(&random)))
 }
 
 impl Applied {

@@ -203,7 +203,9 @@ impl Said {
     /// Those of them that could fit `request` at a glance.
     fn inside_for<'a>(&'a self, request: &'a Request, method: Glance) -> impl Iterator<Item = usize> {
         let fits = move |(ports, _, glance): &&(Ports, usize, Glance)| {
-            ports.contains(request.port) && glance.could_fit(&method, request.path.as_bytes())
+            // A path that can be read in two ways is compared in both, later.
+            let path = if request.read_as.is_some() { None } else { Some(request.path.as_bytes()) };
+            ports.contains(request.port) && glance.could_fit(&method, path)
         };
         self.inside.iter().filter(fits).map(|(_, rule, _)| *rule)
     }

@@ -3,7 +3,7 @@
 use super::{CompiledRule, Judge, Judged, Said};
 use crate::{
     address::Cidr,
-    conditions::Glance,
+    conditions::{Conditions, Glance},
     glob::Glob,
     host::Target,
     request::{GitCall, Request},
@@ -35,6 +35,10 @@ impl Judge {
         let method = Glance::of_method(&request.method);
         let first =
             |said: &'a Said| said.inside_for(request, method).take_while(|index| *index < before).find(fits);
+        // Encoded slashes pass by a rule that says so, and by no other.
+        let opens =
+            |index: &usize| self.rules.get(*index).is_some_and(|rule| rule.verdict() != Verdict::Deny);
+        let whole = whole.filter(|index| request.read_as.is_none() || !opens(index));
         let first = about.filter_map(first).chain(whole).min();
         let rule = first.and_then(|index| self.rules.get(index));
         Judged { verdict: rule.map(CompiledRule::verdict), rule, tls: Tls::Opened, inside: false }
@@ -74,6 +78,12 @@ impl Judge {
             }
         }
         narrowest
+    }
+
+    /// Whether a rule lets some path with encoded slashes pass.
+    pub fn takes_encoded_slashes(&self, target: &Target, port: u16) -> bool {
+        let takes = |rule: &CompiledRule| rule.conditions().is_some_and(Conditions::takes_encoded_slashes);
+        self.rules_inside(target, port).any(takes)
     }
 
     /// Whether a rule lets some command of git pass, inside SSH too.
@@ -118,6 +128,7 @@ fn sample(asked: &policy::Request, target: &Target, port: u16) -> Option<Request
         is_tls: port != 80,
         method,
         path,
+        read_as: None,
         query,
         headers,
         websocket,

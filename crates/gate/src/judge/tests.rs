@@ -367,6 +367,7 @@ fn requests() -> impl Strategy<Value = crate::request::Request> {
             is_tls: true,
             method: method.into(),
             path: path.into(),
+            read_as: None,
             query,
             headers,
             websocket,
@@ -534,4 +535,32 @@ fn inside_ssh_only_rules_about_git_and_whole_connections_open() {
         rule("git = \"push\"")
     );
     assert_eq!(verdicts(&denied), [Some(Verdict::Deny), Some(Verdict::Deny), allow]);
+}
+
+#[test]
+fn encoded_slashes_pass_by_a_rule_that_takes_them_and_no_other() {
+    let verdicts = |text: &str| {
+        let policy = crate::policy::parse_toml("airlock.toml", text).unwrap().policy;
+        let judge = Judge::compile(&policy).unwrap();
+        ["/projects/acme%2Fweb", "/projects/acme%2fother", "/projects/acme/web"]
+            .map(|path| judge.judge_asked(&format!("GET https://a.test{path}").parse().unwrap()).verdict)
+    };
+    let rule = |verdict: &str, keys: &str| format!("[[rule]]\n{verdict} = \"a.test\"\n{keys}\n");
+    let (allow, deny, ask) = (Some(Verdict::Allow), Some(Verdict::Deny), Some(Verdict::Ask));
+    let taken = "encoded_slashes = true\npaths = [\"/projects/*\"]";
+
+    assert_eq!(verdicts(&rule("allow", "paths = [\"/projects/**\"]")), [None, None, allow]);
+    assert_eq!(verdicts(&rule("allow", "")), [None, None, allow]);
+    assert_eq!(verdicts(&rule("allow", taken)), [allow, allow, None]);
+    assert_eq!(
+        verdicts(&rule("allow", "encoded_slashes = true\npaths = [\"/projects/acme%2Fweb\"]")),
+        [allow, None, None]
+    );
+    for (word, verdict) in [("deny", deny), ("ask", ask)] {
+        for path in ["/projects/acme/web", "/projects/acme%2Fweb"] {
+            let both = rule(word, &format!("paths = [\"{path}\"]")) + &rule("allow", taken);
+            let third = if path.contains('%') { None } else { verdict };
+            assert_eq!(verdicts(&both), [verdict, allow, third], "{word} {path}");
+        }
+    }
 }

@@ -25,16 +25,27 @@ pub(super) struct Inside {
 }
 
 /// Keys for which a connection is opened.
-const OPENING: [&str; 9] =
-    ["methods", "paths", "query", "headers", "websocket", "git", "repositories", "pins", "body"];
+const OPENING: [&str; 10] = [
+    "methods",
+    "paths",
+    "query",
+    "headers",
+    "websocket",
+    "git",
+    "repositories",
+    "encoded_slashes",
+    "pins",
+    "body",
+];
 
 /// Reads those keys.
 pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) -> Result<Inside, BadPolicy> {
     refuse_together(source, table)?;
     if verdict == Verdict::Deny
-        && let Some((key, value)) = ["rate", "bytes", "bandwidth", "pins", "body", "body_over"]
-            .iter()
-            .find_map(|key| Some((*key, table.get(*key)?)))
+        && let Some((key, value)) =
+            ["rate", "bytes", "bandwidth", "pins", "body", "body_over", "encoded_slashes"]
+                .iter()
+                .find_map(|key| Some((*key, table.get(*key)?)))
     {
         return Err(pointless(source, value, key));
     }
@@ -54,6 +65,7 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>, verdict: Verdict) ->
         repositories: list("repositories", "write a pattern such as \"acme/*\"", |text| {
             conditions::repository(text).map(|glob| glob.to_string())
         })?,
+        encoded_slashes: flag(source, table, "encoded_slashes")?.unwrap_or(false),
     };
     let pins =
         list("pins", PIN, |text| bounds::check_pin(text).map(|()| text.to_string()).map_err(str::to_string))?;

@@ -29,7 +29,7 @@ pub(super) struct Read {
 }
 
 /// The keys of a `[[rule]]`.
-pub const KEYS: [&str; 20] = [
+pub const KEYS: [&str; 21] = [
     "allow",
     "deny",
     "ask",
@@ -41,6 +41,7 @@ pub const KEYS: [&str; 20] = [
     "websocket",
     "git",
     "repositories",
+    "encoded_slashes",
     "rate",
     "bytes",
     "bandwidth",

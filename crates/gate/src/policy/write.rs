@@ -156,7 +156,7 @@ fn body_keys(rule: &Rule) -> Vec<String> {
 }
 
 fn request_keys(request: &Request) -> Vec<String> {
-    let Request { methods, paths, query, headers, websocket, git, repositories } = request;
+    let Request { methods, paths, query, headers, websocket, git, repositories, encoded_slashes } = request;
     let list = |key: &str, values: &[String]| {
         (!values.is_empty()).then(|| format!("{key} = {}", quoted_list(values)))
     };
@@ -173,6 +173,7 @@ fn request_keys(request: &Request) -> Vec<String> {
         websocket.map(|websocket| format!("websocket = {websocket}")),
         git.map(|git| format!("git = \"{}\"", git_word(git))),
         list("repositories", repositories),
+        encoded_slashes.then(|| "encoded_slashes = true".to_owned()),
     ];
     keys.into_iter().flatten().collect()
 }

@@ -21,6 +21,15 @@ use crate::{
     store::{Hold, Image, Record},
 };
 
+/// An image that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The image.
+    pub image: Image,
+    /// The names that it came with; it may have others.
+    pub names: Vec<Reference>,
+}
+
 /// One entry of `manifest.json`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -42,14 +51,14 @@ const MOST_IMAGES: usize = 1_000;
 const DEEPEST: usize = 3;
 
 /// Loads every image of an archive, which may be compressed. `progress` hears of bytes that were written.
-pub fn load(hold: &Hold, from: impl Read, progress: &mut dyn FnMut(u64)) -> Result<Vec<Image>, Error> {
+pub fn load(hold: &Hold, from: impl Read, progress: &mut dyn FnMut(u64)) -> Result<Vec<Loaded>, Error> {
     let mut intake = Intake::new(hold, progress);
     intake.archive(Form::decode(from).map_err(Error::Read)?)?;
     Loading { hold, intake }.images()
 }
 
 /// Loads every image of an OCI layout, or an unpacked docker-archive, in a directory.
-pub fn load_directory(hold: &Hold, top: &Path, progress: &mut dyn FnMut(u64)) -> Result<Vec<Image>, Error> {
+pub fn load_directory(hold: &Hold, top: &Path, progress: &mut dyn FnMut(u64)) -> Result<Vec<Loaded>, Error> {
     let mut intake = Intake::new(hold, progress);
     let mut names = vec!["oci-layout".to_owned(), "index.json".to_owned(), "manifest.json".to_owned()];
     let blobs = fs::read_dir(top.join("blobs/sha256")).into_iter().flatten().flatten();
@@ -79,7 +88,7 @@ struct Loading<'a> {
 
 impl Loading<'_> {
     /// By `manifest.json` if there is one, as docker does, or by `index.json`.
-    fn images(&self) -> Result<Vec<Image>, Error> {
+    fn images(&self) -> Result<Vec<Loaded>, Error> {
         let records = if let Some(bytes) = self.intake.small("manifest.json")? {
             let entries: Vec<Entry> = read(&bytes, "manifest.json")?;
             bounded(entries.len())?;
@@ -94,13 +103,16 @@ impl Loading<'_> {
         if records.is_empty() {
             return Err(Error::Refused("it names none".to_owned()));
         }
-        let mut images: Vec<Image> = Vec::new();
+        let mut all: Vec<Loaded> = Vec::new();
         for record in records {
+            let mut names = record.names.clone();
             let image = self.hold.add(record)?;
-            images.retain(|before| before.id != image.id);
-            images.push(image);
+            if let Some(before) = all.iter().position(|before| before.image.id == image.id) {
+                names.splice(..0, all.remove(before).names);
+            }
+            all.push(Loaded { image, names });
         }
-        Ok(images)
+        Ok(all)
     }
 
     /// An image by its config and its layers: a manifest is made for it.

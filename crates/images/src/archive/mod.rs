@@ -17,7 +17,7 @@ mod save;
 
 pub use form::{Form, ParseFormError};
 pub use import::{Import, import};
-pub use load::{load, load_directory};
+pub use load::{Loaded, load, load_directory};
 pub use save::{Layout, save};
 
 use std::io;

@@ -51,7 +51,19 @@ fn good() -> Vec<u8> {
 }
 
 fn load_all(hold: &Hold, bytes: &[u8]) -> Result<Vec<Image>, Error> {
-    load(hold, bytes, &mut |_| {})
+    Ok(load(hold, bytes, &mut |_| {})?.into_iter().map(|loaded| loaded.image).collect())
+}
+
+#[test]
+fn only_the_names_that_came_are_told() {
+    let (_home, hold) = hold();
+    let image = load_all(&hold, &good()).unwrap().remove(0);
+    hold.tag(&image.id, &"other".parse().unwrap()).unwrap();
+
+    let loaded = load(&hold, good().as_slice(), &mut |_| {}).unwrap().remove(0);
+
+    assert_eq!(loaded.names, ["x:1".parse().unwrap()]);
+    assert_eq!(loaded.image.names.len(), 2);
 }
 
 #[test]
@@ -132,7 +144,7 @@ fn a_directory_with_an_oci_layout_is_loaded() {
     tar::Archive::new(saved.as_slice()).unpack(&top).unwrap();
     let (_home, other) = self::hold();
 
-    assert_eq!(load_directory(&other, &top, &mut |_| {}).unwrap().remove(0).id, image.id);
+    assert_eq!(load_directory(&other, &top, &mut |_| {}).unwrap().remove(0).image.id, image.id);
 
     let blob = top.join("blobs/sha256").join(image.id.hex());
     std::fs::write(&blob, b"{}").unwrap();

@@ -2,6 +2,7 @@
 //! (`X509_NAME_hash_ex`, `crypto/x509/x_name.c`).
 
 use super::der::{element, next, write};
+use data_encoding::HEXLOWER;
 use sha1::{Digest as _, Sha1};
 
 const SEQUENCE: u8 = 0x30;
@@ -22,7 +23,8 @@ pub fn subject_hash(certificate: &[u8]) -> Option<String> {
     }
     let digest = Sha1::digest(&canonical);
     // The first four bytes, the least significant first.
-    Some(digest.iter().take(4).rev().map(|byte| format!("{byte:02x}")).collect())
+    let first: Vec<u8> = digest.iter().take(4).rev().copied().collect();
+    Some(HEXLOWER.encode(&first))
 }
 
 /// The subject of a certificate, without its own head.

@@ -10,7 +10,7 @@ use super::{
     flow::Flow,
     framing,
     heads::{self, Follows},
-    target::{self, Checked},
+    target::{self, Checked, Connection},
     upgrade::{self, Both},
 };
 use airlock_gate::{
@@ -101,7 +101,13 @@ async fn permit(
     let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
     let (head, body) = request.into_parts();
     let framed = framing::check_body(&head, body.is_end_stream());
-    let checked = framed.and_then(|()| check(&head, origin)).map_err(|bad| {
+    let judge = session.carrier.gate.judge();
+    let takes = |checked: Checked| {
+        let Connection { target, port, .. } = &origin.connection;
+        let is_taken = checked.read_as.is_none() || judge.takes_encoded_slashes(target, *port);
+        if is_taken { Ok(checked) } else { Err(target::encoded_slash()) }
+    };
+    let checked = framed.and_then(|()| check(&head, origin)).and_then(takes).map_err(|bad| {
         let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
         answer::bad(&bad)
     })?;
@@ -133,13 +139,15 @@ fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
     };
     let method = head.method.as_str();
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let git = GitCall::of(method, &checked.path, &checked.query, content_type);
+    let read = checked.read_as.as_ref().unwrap_or(&checked.path);
+    let git = GitCall::of(method, read, &checked.query, content_type);
     Judged {
         target: origin.connection.target.clone(),
         port: origin.connection.port,
         is_tls: origin.connection.is_tls,
         method: method.to_owned(),
         path: checked.path.clone(),
+        read_as: checked.read_as.clone(),
         query: checked.query.clone(),
         headers: head.headers.iter().filter_map(text).collect(),
         websocket: framing::is_websocket(head),

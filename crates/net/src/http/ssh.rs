@@ -173,6 +173,7 @@ fn judged(permit: &Permit, command: &Command) -> Request {
         is_tls: false,
         method: command.program().to_owned(),
         path: command.path(),
+        read_as: None,
         query: Vec::new(),
         headers: Vec::new(),
         websocket: false,

@@ -6,7 +6,7 @@
 //! `..;x`, `%252e.`), no empty segment, no control character, nothing that is not UTF-8.
 //!
 //! One encoded slash is taken: that in the name of a scoped package of npm (`/@scope%2fname`), the only spelling that npm
-//! sends. It is judged as a slash.
+//! sends. It is judged as a slash. Others pass where a rule takes them (`encoded_slashes`): then both readings are plain, and rules know both.
 
 use super::Bad;
 use airlock_gate::{Reason, host::Target};
@@ -36,6 +36,8 @@ pub(crate) struct Connection {
 pub(crate) struct Checked {
     /// The path as rules compare it; `*` for `OPTIONS *`.
     pub(crate) path: String,
+    /// Where slashes are encoded in it: the path as servers read it that decode them.
+    pub(crate) read_as: Option<String>,
     /// The query, decoded, in its order. What cannot be decoded stands as it came.
     pub(crate) query: Vec<(String, String)>,
     /// What is sent.
@@ -48,11 +50,11 @@ pub(crate) fn check(head: &request::Parts, connection: &Connection) -> Result<Ch
     scheme(head, connection)?;
     host(head, connection)?;
     let sent = head.uri.path_and_query().cloned().ok_or_else(|| bad("the request has no path"))?;
-    let path = match sent.as_str() {
-        "*" if head.method == Method::OPTIONS => "*".to_owned(),
-        _ => path(sent.path())?,
+    let (path, read_as) = match sent.as_str() {
+        "*" if head.method == Method::OPTIONS => ("*".to_owned(), None),
+        _ => slashed(sent.path())?,
     };
-    Ok(Checked { path, query: query(sent.query().unwrap_or_default())?, sent })
+    Ok(Checked { path, read_as, query: query(sent.query().unwrap_or_default())?, sent })
 }
 
 /// Where a request to a proxy goes: `CONNECT host:port`, or the absolute form `http://host/`. `None` where it is neither.
@@ -147,6 +149,25 @@ fn number(port: &str) -> Result<u16, Bad> {
     let is_number = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
     let number = port.parse().ok().filter(|port| *port > 0 && is_number);
     number.ok_or_else(|| bad("the port is no number"))
+}
+
+/// The path as rules compare it, and where it has encoded slashes, as it is read by a server that decodes them. Both are plain: what
+/// could be read in a third way is refused.
+fn slashed(sent: &str) -> Result<(String, Option<String>), Bad> {
+    let parts: Vec<&str> = sent.split("%2f").flat_map(|part| part.split("%2F")).collect();
+    if parts.len() == 1 || scoped_package(sent).is_some() {
+        return Ok((path(sent)?, None));
+    }
+    // Whatever is encoded more than once is refused there, so that `%2F` stands for nothing else.
+    let read_as = path(&parts.join("/"))?;
+    let kept: Option<Vec<String>> = parts.iter().map(|part| decoded(part)).collect();
+    let kept = kept.ok_or_else(|| bad("the path is not percent-encoded UTF-8"))?;
+    Ok((kept.join("%2F"), Some(read_as)))
+}
+
+/// What is said where no rule takes encoded slashes.
+pub(crate) fn encoded_slash() -> Bad {
+    bad("the path has an encoded slash")
 }
 
 /// The path as rules compare it.
@@ -284,7 +305,10 @@ mod tests {
 
     fn judged(path: &str) -> Result<String, String> {
         let head = head(Version::HTTP_11, path, &["api.test"]);
-        check(&head, &connection("api.test", 443)).map(|checked| checked.path).map_err(|bad| {
+        let checked = check(&head, &connection("api.test", 443));
+        // As where no rule takes them.
+        let plain = |checked: Checked| checked.read_as.map_or(Ok(checked.path), |_| Err(encoded_slash()));
+        checked.and_then(plain).map_err(|bad| {
             assert_eq!((bad.status, bad.reason), (400, Reason::Ambiguous));
             bad.why
         })
@@ -491,6 +515,29 @@ mod tests {
         segments
     }
 
+    #[test]
+    fn encoded_slashes_are_known_in_both_readings() {
+        for (sent, kept, read) in [
+            ("/projects/acme%2Fweb", "/projects/acme%2Fweb", "/projects/acme/web"),
+            ("/projects/acme%2fweb%2Fx/y", "/projects/acme%2Fweb%2Fx/y", "/projects/acme/web/x/y"),
+            ("/a%20b%2fc", "/a b%2Fc", "/a b/c"),
+        ] {
+            assert_eq!(slashed(sent).unwrap(), (kept.to_owned(), Some(read.to_owned())));
+        }
+        for sent in [
+            "/a%2F..%2Fb",
+            "/a%2F%2Fb",
+            "/a%252Fb",
+            "/a%2Fb%252Fc",
+            "/a%2f%2e%2e/b",
+            "/a%2f/b",
+            "/a/%2Fb",
+            "/a%2Fb%5c",
+        ] {
+            assert!(slashed(sent).is_err(), "{sent} was read as {:?}", slashed(sent));
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_taken_leads_every_server_to_the_same_place(
@@ -510,6 +557,20 @@ mod tests {
                     prop_assert_eq!(served(&sent, 1, 1).len(), read.len());
                 }
                 prop_assert!(!read.iter().any(|part| part == "." || part == ".."));
+            }
+        }
+
+        #[test]
+        fn both_readings_of_encoded_slashes_are_those_of_servers(
+            parts in proptest::collection::vec(
+                proptest::sample::select(vec!["/", ".", "..", "%2e", "%2F", "%2f", "%25", "2f", "a", "b", ";", "%20", "%41"]), 0..10)
+        ) {
+            let sent = format!("/{}", parts.concat());
+            if let Ok((kept, Some(read))) = slashed(&sent) {
+                let split = |text: &str| text.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+                prop_assert_eq!(served(&sent, 1, 0), split(&read));
+                let late: Vec<String> = served(&sent, 0, 1).iter().map(|part| part.replace('/', "%2F")).collect();
+                prop_assert_eq!(late, split(&kept));
             }
         }
 

@@ -68,6 +68,7 @@ fn judged(ask: &Ask) -> Judged {
         is_tls: ask.place.is_tls,
         method: ask.method.to_string(),
         path,
+        read_as: None,
         query: Vec::new(),
         headers: Vec::new(),
         websocket: false,

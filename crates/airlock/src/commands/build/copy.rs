@@ -69,6 +69,7 @@ pub(super) enum Content {
 /// The expanded texts of an instruction.
 struct Said {
     sources: Vec<String>,
+    destination: String,
     target: Target,
     chown: Option<String>,
 }
@@ -103,7 +104,7 @@ pub(super) fn perform(
         ([one], None) => one.kind,
         _ => "multi",
     };
-    let text = stage.state.nothing_ran(&format!("{name} {what}:{sum} in {} ", target.path));
+    let text = stage.state.nothing_ran(&format!("{name} {what}:{sum} in {} ", said.destination));
     if let Some(layers) = job.cached(&key)? {
         return Ok(stage.reuse(layers, text));
     }
@@ -189,7 +190,7 @@ fn expanded(
         exclude,
         parents: transfer.parents,
     };
-    Ok(Said { sources, target, chown })
+    Ok(Said { sources, destination, target, chown })
 }
 
 /// Files that stand in the Dockerfile.

@@ -95,10 +95,8 @@ impl Running {
             Kind::Workdir(text) => copy::workdir(job, self, instruction, text)?,
             Kind::Run(command) => run::perform(job, self, instruction, command)?,
             _ => {
-                let before = self.state.clone();
                 let said = self.state.apply(&job.scope, instruction).map_err(|fault| job.fault(&fault))?;
-                // Histories name the shell that counted before.
-                let text = before.nothing_ran(&format!(" {}", said.unwrap_or_default()));
+                let text = self.state.nothing_ran(&format!(" {}", said.unwrap_or_default()));
                 self.state.remember(&job.created, text, true);
                 self.begin(job);
                 return Ok(());

@@ -9,8 +9,9 @@ use crate::{
     say::Voice,
 };
 use airlock_images::{
-    archive::{self, Import, Layout},
-    manifest::{Platform, RunConfig},
+    archive::{self, Import, Layout, Loaded},
+    commit,
+    manifest::{Config, Platform},
     reference::Reference,
     store::{Image, Which},
 };
@@ -38,15 +39,15 @@ pub(super) fn load(images: &Images, args: &LoadArgs) -> Outcome {
     if loaded.is_err() {
         sweep(images);
     }
-    for image in loaded? {
+    for Loaded { image, names } in loaded? {
         if args.json {
             print_json(&Summary::of(&image))?;
         } else if args.quiet {
             writeln!(io::stdout(), "{}", image.id.short())?;
-        } else if image.names.is_empty() {
+        } else if names.is_empty() {
             writeln!(io::stdout(), "Loaded image ID: {}", image.id)?;
         } else {
-            image.names.iter().try_for_each(|name| writeln!(io::stdout(), "Loaded image: {name}"))?;
+            names.iter().try_for_each(|name| writeln!(io::stdout(), "Loaded image: {name}"))?;
         }
     }
     Ok(0)
@@ -127,13 +128,13 @@ fn chosen(image: &Image, selector: &str) -> Vec<Reference> {
 
 pub(super) fn import(images: &Images, args: &ImportImageArgs) -> Outcome {
     let hold = images.store.hold()?;
-    let wish = Import {
-        name: args.name.clone(),
-        run: RunConfig::default(),
-        message: args.message.clone(),
-        platform: args.platform.clone().unwrap_or_else(Platform::here),
-        created: epoch()?.to_string(),
-    };
+    let platform = args.platform.clone().unwrap_or_else(Platform::here);
+    let created = epoch()?.to_string();
+    let plain = Config::of(&platform, created.clone());
+    let run = commit::changed(&plain, &args.changes)
+        .map_err(|err| Failure::because("the image cannot be changed like this", &err).code(2))?
+        .config;
+    let wish = Import { name: args.name.clone(), run, message: args.message.clone(), platform, created };
     let mut progress = Progress::new("imported", Voice::Normal);
     let mut heard = |bytes| progress.add(bytes);
     let imported = match args.file == Path::new("-") {

@@ -5,6 +5,7 @@ mod list;
 mod make;
 mod pull;
 mod push;
+mod remote;
 mod remove;
 mod show;
 
@@ -36,6 +37,7 @@ pub(crate) fn perform(args: &ImagesArgs) -> Outcome {
         ImagesVerb::Pull(args) => pull::pull(args),
         ImagesVerb::Push(args) => push::push(args),
         ImagesVerb::Ls(args) => list::list(&images()?, args),
+        ImagesVerb::Inspect(args) if args.remote => remote::inspect(args),
         ImagesVerb::Inspect(args) => show::inspect(&images()?, args),
         ImagesVerb::History(args) => show::history(&images()?, args),
         ImagesVerb::Tag(args) => tag(&images()?, args),

@@ -236,3 +236,27 @@ fn a_big_body_does_not_gather_here() {
         drop(response);
     });
 }
+
+#[test]
+fn an_encoded_slash_passes_where_a_rule_takes_it_and_goes_on_as_it_came() {
+    run(async {
+        let world = World::new(Server::Http1).await;
+        let ask = async |path: &str| {
+            let mut sender = world.http1().await;
+            let request = Request::get(path).header("host", format!("a.test:{}", world.port)).body(text(""));
+            read(sender.send_request(request.unwrap()).await.unwrap()).await.0
+        };
+        assert_eq!(ask("/projects/acme%2Fweb").await, 400);
+
+        let keys = "encoded_slashes = true\npaths = [\"/projects/*\"]";
+        world.other_rules(&format!("[[rule]]\nallow = \"a.test\"\nports = [{}]\n{keys}\n", world.port));
+        assert_eq!(ask("/projects/acme%2fweb").await, 200);
+        assert_eq!(ask("/projects/acme/web").await, 403);
+        assert_eq!(ask("/projects/acme%2F..%2fweb").await, 400);
+        assert!(
+            world.seen().iter().any(|seen| seen.starts_with("GET /projects/acme%2fweb ")),
+            "{:?}",
+            world.seen()
+        );
+    });
+}
