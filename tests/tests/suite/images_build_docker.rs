@@ -7,7 +7,12 @@ use airlock_tests::{
     not_applicable, who,
 };
 use serde_json::{Value, json};
-use std::{fs, io::Write as _, process::Stdio};
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 /// Each is built from the same context. What follows `FROM base` is often all there is.
 const DOCKERFILES: &[(&str, &str)] = &[
@@ -132,6 +137,74 @@ fn step(text: &str) -> String {
     words.join(" ")
 }
 
+/// The base image and the context, for both.
+fn prepare(world: &World, docker: &Dockerd, root: &[u8]) -> PathBuf {
+    let mut import = docker.docker(&["import", "-c", "CMD [\"sh\"]", "-", "base"]);
+    let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    import.stdin.take().unwrap().write_all(root).unwrap();
+    assert!(import.wait().unwrap().success());
+    base(world, root);
+    let folder = world.aside("context");
+    context(&folder);
+    fs::write(folder.join("base.tar"), root).unwrap();
+    let ignored = "node\n!node/keep\n*.md\nbase.tar\n!base.tar\nDockerfile\n.dockerignore\n";
+    fs::write(folder.join(".dockerignore"), ignored).unwrap();
+    folder
+}
+
+/// What is compared of an image: its configuration, its steps, its files.
+struct Seen {
+    config: Value,
+    steps: Vec<String>,
+    files: Vec<String>,
+}
+
+/// Who looks at the files, and what at them.
+const LOOK: [&str; 7] = ["--user", "0", "--entrypoint", "", "app", "/bin/sh", "-c"];
+
+fn theirs(docker: &Dockerd, folder: &Path, skip: usize) -> Seen {
+    let path = folder.display().to_string();
+    docker.run(&["build", "-q", "--network", "none", "-t", "app", "--build-arg", "y=given", &path]);
+    let told: Value = serde_json::from_str(&docker.run(&["inspect", "app"])).unwrap();
+    let history = docker.run(&["history", "--no-trunc", "--format", "{{json .}}", "app"]);
+    let said = |line: &str| step(serde_json::from_str::<Value>(line).unwrap()["CreatedBy"].as_str().unwrap());
+    // The newest stands first; what came before is each one's own way to make the base.
+    let steps = history.lines().rev().skip(skip).map(said).collect();
+    let run = ["run", "--rm", "--network", "none"];
+    let files = docker.run(&[&run[..], &LOOK, &[LISTING]].concat());
+    Seen { config: parts(&told[0]["Config"]), steps, files: files.lines().map(str::to_owned).collect() }
+}
+
+fn ours(world: &World, folder: &Path, skip: usize) -> Seen {
+    let told = built(world, &["-t", "app", "--build-arg", "y=given"], folder);
+    let history = told["image"]["history"].as_array().unwrap();
+    let said = |said: &Value| step(said["created_by"].as_str().unwrap());
+    let steps = history.iter().skip(2 * skip).map(said).collect();
+    let run = ["run", "-q", "--workspace", "none", "--image", "app", "--user", "0", "--entrypoint", ""];
+    let look = ["--", "/bin/sh", "-c", LISTING];
+    let files = world.airlock([&run[..], &look].concat()).run().succeeded();
+    Seen { config: parts(&told["image"]["config"]), steps, files: files.lines().map(str::to_owned).collect() }
+}
+
+/// Where they are not the same.
+fn differences(name: &str, theirs: &Seen, ours: &Seen) -> Vec<Value> {
+    let only = |one: &[String], other: &[String]| -> Vec<String> {
+        one.iter().filter(|line| !other.contains(line)).cloned().collect()
+    };
+    let mut found = Vec::new();
+    if theirs.config != ours.config {
+        found.push(json!({"of": name, "theirs": theirs.config, "ours": ours.config}));
+    }
+    if theirs.steps != ours.steps {
+        found.push(json!({"of": name, "theirs": theirs.steps, "ours": ours.steps}));
+    }
+    if theirs.files != ours.files {
+        let (their, our) = (&theirs.files, &ours.files);
+        found.push(json!({"of": name, "theirs": only(their, our), "ours": only(our, their)}));
+    }
+    found
+}
+
 #[test]
 fn images_are_those_of_dockers_classic_builder() {
     if who() != Who::Root {
@@ -140,71 +213,17 @@ fn images_are_those_of_dockers_classic_builder() {
     let Some(root) = busybox_root() else { return };
     let world = World::new();
     let Some(docker) = Dockerd::start(&world.aside("d")) else { return };
-    let mut import = docker.docker(&["import", "-c", "CMD [\"sh\"]", "-", "base"]);
-    let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    import.stdin.take().unwrap().write_all(&root).unwrap();
-    assert!(import.wait().unwrap().success());
-    base(&world, &root);
-    let folder = world.aside("context");
-    context(&folder);
-    fs::write(folder.join("base.tar"), &root).unwrap();
-    fs::write(
-        folder.join(".dockerignore"),
-        "node\n!node/keep\n*.md\nbase.tar\n!base.tar\nDockerfile\n.dockerignore\n",
-    )
-    .unwrap();
-    let mut differences = Vec::new();
+    let folder = prepare(&world, &docker, &root);
     let shorter = DOCKERFILES.iter().map(|(name, text)| (*name, format!("FROM base\n{text}")));
     let whole = WHOLE.iter().map(|(name, text)| (*name, (*text).to_owned()));
+
+    let mut found = Vec::new();
     for (name, text) in shorter.chain(whole) {
         fs::write(folder.join("Dockerfile"), &text).unwrap();
-        let path = folder.display().to_string();
-        let arguments = ["--build-arg", "y=given"];
-        docker.run(&["build", "-q", "--network", "none", "-t", "app", arguments[0], arguments[1], &path]);
-        let ours = built(&world, &["-t", "app", arguments[0], arguments[1]], &folder);
-
-        let theirs: Value = serde_json::from_str(&docker.run(&["inspect", "app"])).unwrap();
-        let history = docker.run(&["history", "--no-trunc", "--format", "{{json .}}", "app"]);
-        let mut steps: Vec<String> = history
-            .lines()
-            .map(|line| {
-                serde_json::from_str::<Value>(line).unwrap()["CreatedBy"].as_str().unwrap().to_owned()
-            })
-            .map(|text| step(&text))
-            .collect();
-        steps.reverse();
-        // What came before is each one's own way to make the base.
         let skip = usize::from(!text.contains("FROM scratch"));
-        let steps: Vec<String> = steps.into_iter().skip(skip).collect();
-        let own: Vec<Value> = ours["image"]["history"].as_array().unwrap().clone();
-        let own: Vec<String> = own.iter().map(|said| step(said["created_by"].as_str().unwrap())).collect();
-        let own: Vec<String> = own.into_iter().skip(2 * skip).collect();
-        let (their_config, our_config) = (parts(&theirs[0]["Config"]), parts(&ours["image"]["config"]));
-        let user = ["--user", "0", "--entrypoint", ""];
-        let mut arguments = vec!["run", "--rm", "--network", "none"];
-        arguments.extend(user);
-        arguments.extend(["app", "/bin/sh", "-c", LISTING]);
-        let their_files = docker.run(&arguments);
-        let mut arguments = vec!["run", "-q", "--workspace", "none", "--image", "app"];
-        arguments.extend(user);
-        arguments.extend(["--", "/bin/sh", "-c", LISTING]);
-        let our_files = world.airlock(arguments).run().succeeded();
-
-        if their_config != our_config {
-            differences.push(json!({"of": name, "theirs": their_config, "ours": our_config}));
-        }
-        if steps != own {
-            differences.push(json!({"of": name, "theirs": steps, "ours": own}));
-        }
-        let (their, our): (Vec<&str>, Vec<&str>) =
-            (their_files.lines().collect(), our_files.lines().collect());
-        let only = |one: &[&str], other: &[&str]| -> Vec<String> {
-            one.iter().filter(|line| !other.contains(line)).map(|line| (*line).to_owned()).collect()
-        };
-        if their != our {
-            differences.push(json!({"of": name, "theirs": only(&their, &our), "ours": only(&our, &their)}));
-        }
+        found.extend(differences(name, &theirs(&docker, &folder, skip), &ours(&world, &folder, skip)));
     }
+
     assert!(DOCKERFILES.len() + WHOLE.len() >= 40);
-    assert!(differences.is_empty(), "{}", serde_json::to_string_pretty(&differences).unwrap());
+    assert!(found.is_empty(), "{}", serde_json::to_string_pretty(&found).unwrap());
 }
