@@ -4,6 +4,7 @@ use super::{Images, Summary};
 use crate::{
     args::{ImportImageArgs, LoadArgs, SaveArgs, SaveFormat},
     commands::print_json,
+    epoch,
     failure::{Failure, Outcome},
     progress::Progress,
     say::Voice,
@@ -15,7 +16,6 @@ use airlock_images::{
     reference::Reference,
     store::{Image, Which},
 };
-use jiff::Timestamp;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -129,7 +129,7 @@ fn chosen(image: &Image, selector: &str) -> Vec<Reference> {
 pub(super) fn import(images: &Images, args: &ImportImageArgs) -> Outcome {
     let hold = images.store.hold()?;
     let platform = args.platform.clone().unwrap_or_else(Platform::here);
-    let created = epoch()?.to_string();
+    let created = epoch::now(epoch::from_environment()?)?;
     let plain = Config::of(&platform, created.clone());
     let run = commit::changed(&plain, &args.changes)
         .map_err(|err| Failure::because("the image cannot be changed like this", &err).code(2))?
@@ -161,20 +161,6 @@ pub(super) fn import(images: &Images, args: &ImportImageArgs) -> Outcome {
 fn sweep(images: &Images) {
     let in_use = || -> Result<BTreeSet<_>, Failure> { images.in_use() };
     let _ = images.store.collect(Which::None, Duration::ZERO, in_use);
-}
-
-/// Now, or what SOURCE_DATE_EPOCH says.
-fn epoch() -> Result<Timestamp, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
-        return Ok(Timestamp::now());
-    };
-    let seconds = text.to_str().and_then(|text| text.parse().ok());
-    seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).ok_or_else(|| {
-        Failure::new("SOURCE_DATE_EPOCH is no time")
-            .code(2)
-            .why("seconds since 1970 are expected")
-            .fix("unset it")
-    })
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
