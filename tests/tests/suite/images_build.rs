@@ -3,6 +3,9 @@
 use airlock_tests::{
     World,
     build::{LISTING, base, built, busybox_root, context},
+    images::Image,
+    internet::internet,
+    registry::Registry,
 };
 use std::{fs, path::PathBuf};
 
@@ -34,7 +37,7 @@ fn a_dockerfile_becomes_an_image_that_runs() {
     built(&world, &["-t", "app", "--build-arg", "V=2"], &folder);
 
     let said = world.airlock(["run", "-q", "--image", "app", "--workspace", "none"]).run().succeeded();
-    assert_eq!(said, "hello there\nbuilt 2\n14\n");
+    assert_eq!(said, "hello there\nbuilt 2\n16\n");
     assert_eq!(
         inside(&world, "stat -c '%a %u' /opt/out; ls /src 2>&1 || true"),
         "640 0\nls: /src: No such file or directory\n"
@@ -107,7 +110,7 @@ fn what_the_classic_builder_cannot_do_is_done_as_written() {
     let script =
         "cat /h /both /docs/one /docs/two; stat -c %a /d/one /d/sub/three; cat /p/sub/three; ls /x /as-it-is";
     let wanted = "one\nme\na\nb\nfor me\nnot $who\n700\n700\nthree\n/as-it-is:\nplain.tar\n\n/x:\n\
-        broken.tar.gz\nplain.tar\nplain.tar.gz\nrun.sh\n";
+        broken.tar.gz\nplain.tar\nplain.tar.bz2\nplain.tar.gz\nplain.tar.xz\nrun.sh\n";
     assert_eq!(inside(&world, script), wanted);
 }
 
@@ -164,4 +167,39 @@ fn a_context_can_be_an_archive_on_stdin() {
     assert!(!listed.contains("/d/two"), "{listed}");
     // What is no archive is a Dockerfile without a context.
     world.airlock(["build", "-q", "-"]).input("FROM base\nENV a=b\n").run().succeeded();
+}
+
+#[test]
+fn a_file_from_elsewhere_is_added_where_it_is_allowed() {
+    let Some(internet) = internet() else { return };
+    let (name, other) = (internet.name("web"), internet.name("other"));
+    let Some((world, folder)) = prepared(&format!("FROM base\nADD http://{name}/page /added\n")) else {
+        return;
+    };
+
+    let refused = world.airlock(["build", "--allow", &other]).args([&folder]).run().failed(4);
+    let image = built(&world, &["-t", "app", "--allow", &name], &folder);
+
+    assert!(refused.contains("nothing allows") && refused.contains("airlock build --allow"), "{refused}");
+    assert_eq!(inside(&world, "stat -c '%a %u' /added; test -s /added && echo there"), "600 0\nthere\n");
+    let again = built(&world, &["-t", "app", "--allow", &name], &folder);
+    assert_eq!(again["id"], image["id"], "the same content");
+}
+
+#[test]
+fn a_base_that_is_not_here_comes_from_its_registry() {
+    let Some(busybox) = Image::busybox() else { return };
+    let (world, registry) = (World::new(), Registry::start());
+    registry.add("base", "1", &busybox);
+    fs::create_dir_all(world.home()).unwrap();
+    fs::set_permissions(world.home(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let settings = format!("[images]\ninsecure = [\"{}\"]\n", registry.address());
+    fs::write(world.home().join("config.toml"), settings).unwrap();
+    let folder = world.aside("context");
+    fs::write(folder.join("Dockerfile"), format!("FROM {}\nRUN echo built > /x\n", registry.name("base:1")))
+        .unwrap();
+
+    built(&world, &["-t", "app"], &folder);
+
+    assert_eq!(inside(&world, "cat /x"), "built\n");
 }

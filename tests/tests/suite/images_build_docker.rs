@@ -40,6 +40,8 @@ const DOCKERFILES: &[(&str, &str)] = &[
     ("copy executables", "COPY run.sh /usr/bin/run\nRUN run > /out\n"),
     ("add an archive", "ADD plain.tar /unpacked\n"),
     ("add a compressed archive", "ADD plain.tar.gz /unpacked/\n"),
+    ("add an archive by bzip2", "ADD plain.tar.bz2 /unpacked/\n"),
+    ("add an archive by xz", "ADD plain.tar.xz /unpacked/\n"),
     ("add what only looks like one", "ADD broken.tar.gz /as/it/is\n"),
     ("add several", "ADD plain.tar a.txt /many/\n"),
     ("add a directory", "ADD dir /d\n"),

@@ -27,12 +27,14 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 35] = [
+const PACKAGES: [Package; 37] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
     Package { name: "strace", program: "strace", reason: "ends a start at a chosen system call" },
     Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "disks of a fixed size" },
+    Package { name: "bzip2", program: "bzip2", reason: "archives that builds unpack" },
+    Package { name: "xz-utils", program: "xz", reason: "archives that builds unpack" },
     Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
     Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },

@@ -89,6 +89,14 @@ impl Store {
         Ok(Hold { store: self.clone(), _lock: Arc::new(lock) })
     }
 
+    /// A file without a name on the file system of images, for what is only on its way.
+    pub fn unnamed(&self) -> Result<fs::File, Error> {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.folder, flags, Mode::RUSR | Mode::WUSR);
+        file.map(fs::File::from).map_err(|err| failed("make a file in", &self.folder)(err.into()))
+    }
+
     /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::failure::Failure;
 use airlock_images::{
+    archive::Form,
     build::{
         instruction::{Instruction, Transfer},
         path,
@@ -17,7 +18,11 @@ use airlock_images::{
     },
     digest::Digest,
 };
-use std::{collections::BTreeMap, io::Read as _};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+};
 
 /// What the sources of an `ADD` mean.
 pub(super) fn gathered(
@@ -75,11 +80,13 @@ fn archive(job: &Job, wanted: &[u8]) -> Result<Option<From>, Failure> {
     let mut first = [0u8; 6];
     let count = file.try_clone().and_then(|mut file| file.read(&mut first)).map_err(|err| fail(&err))?;
     let first = first.get(..count).unwrap_or_default();
-    if first.starts_with(b"BZh") || first.starts_with(b"\xfd7zXZ") {
-        return Err(Failure::new(format!("{} cannot be unpacked", String::from_utf8_lossy(wanted)))
-            .why("ADD unpacks archives that are plain, or compressed by gzip or zstd")
-            .fix("compress it by gzip, or COPY it and unpack it in a RUN"));
-    }
+    let file = match Form::of(first) {
+        Form::Layer(_) => file,
+        Form::Bzip2 | Form::Xz => match plain(job, &file)? {
+            Some(plain) => plain,
+            None => return Ok(None),
+        },
+    };
     // What is compressed but holds no archive is copied as it is.
     if !rewound(&file).is_ok_and(index::is_archive) {
         return Ok(None);
@@ -87,6 +94,23 @@ fn archive(job: &Job, wanted: &[u8]) -> Result<Option<From>, Failure> {
     let key = format!("archive {}", sum.as_ref().map(Digest::hex).unwrap_or_default());
     let taken = vec![(Vec::new(), Vec::new())];
     Ok(Some(From { tree: None, content: Content::Unpacked(file), taken, key, kind: "file" }))
+}
+
+/// What a file holds that is compressed in a way that layers never are; nothing where it only begins like one.
+fn plain(job: &Job, file: &File) -> Result<Option<File>, Failure> {
+    let mut plain = job.hold.unnamed()?;
+    let mut whole = file.try_clone()?;
+    whole.rewind()?;
+    let Ok(mut decoded) = Form::decode(whole) else { return Ok(None) };
+    let mut bytes = vec![0u8; 256 << 10];
+    loop {
+        match decoded.read(&mut bytes) {
+            Ok(0) => return Ok(Some(plain)),
+            Ok(count) => plain.write_all(bytes.get(..count).unwrap_or_default())?,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Ok(None),
+        }
+    }
 }
 
 /// Reads what archives hold: only a step that really happens needs it.

@@ -174,7 +174,7 @@ impl Making<'_> {
     fn bootstrap(&self, downloaded: &Downloaded, essential: &[Turn]) -> Result<Image, Failure> {
         say(self.voice, "laying out the essential packages");
         let names: Vec<&str> = order::unpacked(essential).collect();
-        let archive = self.unnamed()?;
+        let archive = self.hold.unnamed()?;
         let mut step = self.step(None, script::bootstrap(&names), downloaded);
         step.files = Files::OfSandbox;
         step.stdout = Some(archive.try_clone()?.into());
@@ -196,7 +196,7 @@ impl Making<'_> {
         let (sandbox, lock) = done.into_sandbox().ok_or_else(|| Failure::new("the sandbox is gone"))?;
         drop(lock);
         let written = snapshot::of_sandbox(&sandbox, Voice::Quiet).and_then(|(_guard, origin)| {
-            let archive = self.unnamed()?;
+            let archive = self.hold.unnamed()?;
             let store = &self.images.home;
             root::whole(store, &origin, epoch::from_environment()?, &archive, &mut |_| {})?;
             Ok(archive)
@@ -249,13 +249,5 @@ impl Making<'_> {
             created: epoch::now(epoch::from_environment()?)?,
         };
         Ok(archive::import(&self.hold, archive, wish, &mut |_| {})?)
-    }
-
-    /// A file without a name, on the file system of images.
-    fn unnamed(&self) -> Result<File, Failure> {
-        use rustix::fs::{Mode, OFlags};
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(self.hold.folder(), flags, Mode::RUSR | Mode::WUSR);
-        file.map(File::from).map_err(|err| Failure::because("there is no room for an archive", &err))
     }
 }
