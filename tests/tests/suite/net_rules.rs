@@ -293,7 +293,6 @@ fn a_rule_about_requests_that_cannot_be_seen_is_refused_and_not_ignored() {
     for keys in [
         "tls = \"opaque\"\nmethods = [\"GET\"]",
         "tls = \"opaque\"\npins = [\"sha256/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"]",
-        "ports = [22]\ngit = \"fetch\"",
         "repositories = [\"acme/*\"]",
     ] {
         let policy = net.policy(&format!("[[rule]]\nallow = \"api.web.test\"\n{keys}\n"));

@@ -17,10 +17,13 @@
 //! }
 //! ```
 
+mod linger;
+
 use super::{
     Bad,
     raw::{Follower, Look},
 };
+use linger::Linger;
 use std::{
     io,
     pin::Pin,
@@ -45,6 +48,8 @@ pub(crate) struct Strict<S> {
     unseen: Vec<u8>,
     end: End,
     switch: Switch,
+    /// Everything was said.
+    linger: Option<Linger>,
 }
 
 /// Tells the stream that a request was answered which may have ended HTTP.
@@ -80,6 +85,7 @@ impl<S> Strict<S> {
             unseen: Vec::new(),
             end: End::No,
             switch: Switch::default(),
+            linger: None,
         }
     }
 
@@ -223,7 +229,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -249,7 +255,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let this = &mut *self;
+        if this.linger.is_none() {
+            std::task::ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+        }
+        this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, context).map(Ok)
     }
 }
 
