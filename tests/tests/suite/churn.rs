@@ -142,8 +142,9 @@ fn spin(time: Duration) {
 #[track_caller]
 fn assert_prune_clears(world: &World, ids: &[String]) {
     eventually("nobody is left", || processes(world).is_empty().then_some(()));
-    world.airlock(["prune"]).run().succeeded();
-    assert_eq!(names_left(world), Vec::<String>::new());
+    let pruned = world.airlock(["prune"]).run();
+    let states = world.sandboxes();
+    assert_eq!((pruned.code, names_left(world)), (0, Vec::<String>::new()), "{pruned}\n{states:?}");
     assert_eq!(control_groups(ids), Vec::<String>::new());
     world.clear();
 }

@@ -1,7 +1,7 @@
 //! The host's own system as a root: its directories seen through overlays or read-only binds, and the sandbox's own directories.
 
 use super::{
-    During, Failed, etc, home, layers, own,
+    During, Failed, etc, home, layers, own, probe,
     root::{Builder, fd_path, variable},
     staging::open_dir,
     system,
@@ -9,7 +9,7 @@ use super::{
 use airlock_engine::Plan;
 use airlock_images::host::{Hide, Mask, Tree};
 use airlock_linux::mount::{self, Access, Depth, Overlay};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::CWD;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -194,17 +194,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// An overlay can mount and then refuse every write: found out here, not by the program.
+    /// Whether it can be written.
     fn probe_write(&self) -> Result<(), Failed> {
         if self.plan.root == Access::ReadOnly || self.plan.image.trees.is_empty() {
             return Ok(());
         }
-        let probe = Path::new("usr/.airlock-probe");
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600))
-            .during("write into the overlay of /usr")?;
-        rustix::fs::unlinkat(&self.root, probe, rustix::fs::AtFlags::empty())
-            .during("write into the overlay of /usr")
+        probe::write(self.root.as_fd(), Path::new("usr")).during("write into the overlay of /usr")
     }
 }
 

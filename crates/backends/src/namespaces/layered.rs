@@ -8,6 +8,7 @@
 use super::{
     During, Failed, etc, home, layers,
     layers::Chain,
+    probe,
     root::{Builder, fd_path, variable},
     staging::{Staging, open_dir},
 };
@@ -168,16 +169,12 @@ impl Builder<'_> {
         home::write(self.root.as_fd(), Path::new(home), &self.plan.home_files, owner)
     }
 
-    /// An overlay can mount and then refuse every write: found out here, not by the program.
+    /// Whether it can be written.
     pub(super) fn probe_layered(&self) -> Result<(), Failed> {
         if self.plan.root == Access::ReadOnly {
             return Ok(());
         }
-        let step = "write into the overlay of the image";
-        let probe = Path::new(".airlock-probe");
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(&self.root, probe, flags, Mode::from_raw_mode(0o600)).during(step)?;
-        rustix::fs::unlinkat(&self.root, probe, AtFlags::empty()).during(step)
+        probe::write(self.root.as_fd(), Path::new(".")).during("write into the overlay of the image")
     }
 
     /// Volumes of the image: each is a part of the disk, over what the image has there.

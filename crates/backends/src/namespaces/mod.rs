@@ -18,6 +18,7 @@ mod layers;
 mod outer;
 mod own;
 mod porter;
+mod probe;
 mod root;
 mod seal;
 mod served;

@@ -1,6 +1,6 @@
 //! A workspace that is copied on write: an overlay of the project, as the sandbox may see it, below a layer on its own disk.
 
-use super::{During, Failed, root::fd_path};
+use super::{During, Failed, probe, root::fd_path};
 use airlock_engine::{
     Plan,
     plan::Bind,
@@ -8,7 +8,7 @@ use airlock_engine::{
 };
 use airlock_linux::mount::{self, Overlay};
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, Uid},
+    fs::{AtFlags, Gid, Mode, Uid},
     io::Errno,
 };
 use std::{
@@ -43,7 +43,7 @@ pub(super) fn copied(
         Ok(Copied { layer, mount })
     };
     let copied = layers().during(&step).map_err(Failed::of_the_workspace)?;
-    probe(&copied.mount)
+    probe::write(copied.mount.as_fd(), Path::new("."))
         .during(&format!("write into the copy of {}", bind.host.display()))
         .map_err(Failed::of_the_workspace)?;
     Ok(copied)
@@ -64,13 +64,4 @@ fn layer(plan: &Plan, bind: &Bind, place: BorrowedFd<'_>) -> io::Result<OwnedFd>
         rustix::fs::chmod(fd_path(&layer), Mode::from_raw_mode(mode))?;
     }
     Ok(layer)
-}
-
-/// An overlay can mount and then refuse every write: found out here, not by the program.
-fn probe(mount: &OwnedFd) -> io::Result<()> {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let name = format!(".airlock-probe-{}-{}", now.tv_sec, now.tv_nsec);
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(mount, &name, flags, Mode::from_raw_mode(0o600))?;
-    Ok(rustix::fs::unlinkat(mount, &name, AtFlags::empty())?)
 }
