@@ -88,18 +88,19 @@ impl Backend for Namespaces {
             Err(refusal) => {
                 let _ = init.kill();
                 let _ = init.wait();
-                Err(refusal)
+                // A child that gave up before it had heard all of us has said why: that is the cause.
+                match listen(&talk, plan.provided.len()) {
+                    Err((about, why)) if why != KILLED => Err(refused_by_child(plan, about, &why)),
+                    _ => Err(refusal),
+                }
             }
         }
     }
 
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
         let Some(talk) = launched.sealing.take() else { return Ok(()) };
-        let handed = listen(&talk, plan.provided.len()).map_err(|(about, why)| match about {
-            About::Wall | About::Ids => unsealed(&plan.caller, &why),
-            About::Workspace => not_copied(&why),
-            About::Image => not_a_root(&why),
-        })?;
+        let handed =
+            listen(&talk, plan.provided.len()).map_err(|(about, why)| refused_by_child(plan, about, &why))?;
         let Handed { terminals, workspace, served } = handed;
         launched.served.replace(served);
         // Nobody has set them before: there is a socket to take only once.
@@ -110,6 +111,15 @@ impl Backend for Namespaces {
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
         host::furnish(plan, disk).map_err(io::Error::other)
+    }
+}
+
+/// What the child says, in words.
+fn refused_by_child(plan: &Plan, about: About, why: &str) -> Refusal {
+    match about {
+        About::Wall | About::Ids => unsealed(&plan.caller, why),
+        About::Workspace => not_copied(why),
+        About::Image => not_a_root(why),
     }
 }
 
