@@ -79,7 +79,10 @@ fn directories_of_the_host_that_become_links_lead_apply_nowhere() {
                 if fs::rename(&real, &aside).is_ok() {
                     let _ = symlink(&outside, &real);
                     let _ = fs::remove_file(&real);
-                    let _ = fs::rename(&aside, &real);
+                    if fs::rename(&aside, &real).is_err() {
+                        // Apply has made the directory anew meanwhile; the race goes on with that one.
+                        let _ = fs::remove_dir_all(&aside);
+                    }
                     swaps.fetch_add(1, Ordering::Relaxed);
                 }
             }
