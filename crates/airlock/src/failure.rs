@@ -8,6 +8,7 @@
 use crate::clean::clean_line;
 use airlock_doors::control::client;
 use airlock_engine::{plan::chain, store};
+use airlock_images::store as images;
 use airlock_protocol::control::Refusal;
 use std::{
     error::Error,
@@ -117,6 +118,13 @@ impl fmt::Display for Failure {
 
 impl From<store::Error> for Failure {
     fn from(err: store::Error) -> Failure {
+        let why = err.source().map(chain);
+        Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
+    }
+}
+
+impl From<images::Error> for Failure {
+    fn from(err: images::Error) -> Failure {
         let why = err.source().map(chain);
         Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
     }

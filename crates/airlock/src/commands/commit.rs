@@ -11,7 +11,6 @@ use crate::{
 };
 use airlock_doors::control::client::Client;
 use airlock_engine::{
-    plan::chain,
     snapshots::root::{self, Packing},
     store::Sandbox,
 };
@@ -47,7 +46,7 @@ pub(crate) fn commit(args: &CommitArgs) -> Outcome {
     };
     let store = home::store()?;
     let sandbox = find(&store, &args.sandbox)?;
-    let hold = images::Store::open(store.home()).and_then(|images| images.hold()).map_err(failed)?;
+    let hold = images::Store::open(store.home()).and_then(|images| images.hold()).map_err(Failure::from)?;
     let base = base(&hold, &sandbox.spec()?)?;
     let config = commit::changed(&base.config, &args.change)
         .map_err(|err| Failure::because("a change cannot be made", &err).code(2))?;
@@ -82,7 +81,7 @@ fn base(hold: &Hold, spec: &Spec) -> Result<Image, Failure> {
             .fix("`airlock export --rootfs` it, then `airlock images import` what that wrote"));
     };
     let id: Digest = image.id.parse().map_err(|err| Failure::because(WHAT, &err))?;
-    hold.image(&id).map_err(failed)
+    hold.image(&id).map_err(Failure::from)
 }
 
 /// What it changed. It is frozen meanwhile, if it runs.
@@ -105,17 +104,17 @@ fn layers(sandbox: &Sandbox, packing: Packing, voice: Voice) -> Result<Vec<(Pack
 
 /// Puts a layer into the store.
 fn keep(hold: &Hold, layer: &Packed, mut file: File) -> Result<(), Failure> {
-    let mut spool = hold.spool().map_err(failed)?;
+    let mut spool = hold.spool().map_err(Failure::from)?;
     file.rewind().map_err(|err| Failure::because(WHAT, &err))?;
     let mut piece = vec![0u8; PIECE];
     loop {
         let count = file.read(&mut piece).map_err(|err| Failure::because(WHAT, &err))?;
         match piece.get(..count).filter(|bytes| !bytes.is_empty()) {
-            Some(bytes) => spool.append(bytes).map_err(failed)?,
+            Some(bytes) => spool.append(bytes).map_err(Failure::from)?,
             None => break,
         }
     }
-    spool.finish_as(&layer.digest).map_err(failed)
+    spool.finish_as(&layer.digest).map_err(Failure::from)
 }
 
 fn record(
@@ -127,17 +126,12 @@ fn record(
 ) -> Result<Digest, Failure> {
     let wrong = |err: serde_json::Error| Failure::because(WHAT, &err);
     let bytes = config.to_bytes().map_err(wrong)?;
-    let id = hold.put(&bytes).map_err(failed)?;
+    let id = hold.put(&bytes).map_err(Failure::from)?;
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let manifest = commit::manifest(&base.manifest, layers, Descriptor::of(media::OCI_CONFIG, id, size));
-    let manifest = hold.put(&serde_json::to_vec(&manifest).map_err(wrong)?).map_err(failed)?;
+    let manifest = hold.put(&serde_json::to_vec(&manifest).map_err(wrong)?).map_err(Failure::from)?;
     let mut record = Record::new(id, manifest).named(&args.name);
     record.parent = Some(base.id);
-    hold.add(record).map_err(failed)?;
+    hold.add(record).map_err(Failure::from)?;
     Ok(id)
-}
-
-fn failed(err: images::Error) -> Failure {
-    let why = std::error::Error::source(&err).map(chain);
-    Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
 }

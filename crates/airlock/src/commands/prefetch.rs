@@ -15,7 +15,7 @@ pub(crate) fn prefetch(args: &PrefetchArgs) -> Outcome {
     let home = home::path()?;
     let own = config::own(&home)?;
     drop(home::store()?);
-    let store = Store::open(&home).map_err(pulling::stored)?;
+    let store = Store::open(&home).map_err(Failure::from)?;
     let form = Form::of(args.json, args.quiet);
     let mut made = Vec::new();
     for variant in &args.variants {

@@ -94,14 +94,8 @@ pub(crate) fn check_signed(own: &Own, store: &Store, image: &Image, typed: &str)
 
 /// Unpacks what is not unpacked of an image, for sandboxes of root inside. This process must have one thread.
 pub(crate) fn unpack(store: &Store, image: &Image) -> Result<(), Failure> {
-    let hold = store.hold().map_err(stored)?;
-    hold.make_layers(image, &ids_of_root(), &mut |_| {}).map(drop).map_err(stored)
-}
-
-/// What a person is told of the store.
-pub(crate) fn stored(err: airlock_images::store::Error) -> Failure {
-    let why = err.source().map(chain);
-    Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
+    let hold = store.hold().map_err(Failure::from)?;
+    hold.make_layers(image, &ids_of_root(), &mut |_| {}).map(drop).map_err(Failure::from)
 }
 
 /// Whose the files of an image are for sandboxes whose user is root inside.

@@ -58,7 +58,7 @@ pub(crate) fn choose(args: &RunArgs, store: &Store, own: &Own) -> Result<Option<
 
 /// Keeps images from being collected.
 pub(crate) fn hold(store: &Store) -> Result<Hold, Failure> {
-    images::Store::open(store.home()).and_then(|images| images.hold()).map_err(pulling::stored)
+    images::Store::open(store.home()).and_then(|images| images.hold()).map_err(Failure::from)
 }
 
 impl Root {
@@ -92,12 +92,12 @@ fn find(hold: &Hold, name: &str, pull: Pull, (own, voice): (&Own, Voice)) -> Res
         (Pull::Always, Some(whole)) => fetch(hold, whole, own, voice),
         (Pull::Missing, Some(whole)) => match here() {
             Err(images::Error::NoSuch { .. }) => fetch(hold, whole, own, voice),
-            found => found.map_err(pulling::stored),
+            found => found.map_err(Failure::from),
         },
         (Pull::Always, None) => Err(no_registry(name)),
         (Pull::Missing | Pull::Never, _) => here().map_err(|err| match err {
             images::Error::NoSuch { .. } if pull == Pull::Missing => no_registry(name).code(3),
-            other => pulling::stored(other),
+            other => Failure::from(other),
         }),
     }
 }
@@ -143,7 +143,7 @@ fn make(hold: &Hold, image: &Image, ids: &Ids, voice: Voice) -> Result<(), Failu
         return Ok(());
     }
     let mut progress = Progress::new("unpacked", voice);
-    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(pulling::stored)
+    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(Failure::from)
 }
 
 /// Says what a run without a command lacks.

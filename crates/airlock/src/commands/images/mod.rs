@@ -18,7 +18,7 @@ use airlock_engine::images;
 use airlock_images::{
     archive,
     digest::Digest,
-    store::{self, Image, Store},
+    store::{Image, Store},
 };
 use airlock_protocol::state::Status;
 use serde::Serialize;
@@ -121,13 +121,6 @@ impl Summary {
             size_bytes: image.size,
             platform: image.config.platform().to_string(),
         }
-    }
-}
-
-impl From<store::Error> for Failure {
-    fn from(err: store::Error) -> Failure {
-        let why = err.source().map(airlock_engine::plan::chain);
-        Failure { code: err.exit_code(), fix: err.fix(), why, ..Failure::new(err.to_string()) }
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn pull(args: &PullArgs) -> Outcome {
     let own = config::own(&home)?;
     // The state directory is made and checked by its own store.
     drop(home::store()?);
-    let store = Store::open(&home).map_err(pulling::stored)?;
+    let store = Store::open(&home).map_err(Failure::from)?;
     let wish = Wish { platform: args.platform.clone(), is_plain: args.connection.plain_http };
     let form = Form::of(args.json, args.quiet);
     let mut first = None;

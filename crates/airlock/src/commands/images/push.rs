@@ -19,8 +19,8 @@ pub(crate) fn push(args: &PushArgs) -> Outcome {
     let home = home::path()?;
     let own = config::own(&home)?;
     drop(home::store()?);
-    let store = Store::open(&home).map_err(pulling::stored)?;
-    let image = store.find(&args.image).map_err(pulling::stored)?;
+    let store = Store::open(&home).map_err(Failure::from)?;
+    let image = store.find(&args.image).map_err(Failure::from)?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => own_name(&args.image, &image)?,
