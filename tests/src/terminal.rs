@@ -78,6 +78,11 @@ impl Terminal {
         self.screen.text()
     }
 
+    /// What a person sees now: the lines that are left of all that was written, moved over and cleared.
+    pub fn seen(&self) -> Vec<String> {
+        seen(&self.screen())
+    }
+
     /// Forgets what the screen showed.
     pub fn clear(&self) {
         self.screen.clear();
@@ -131,5 +136,58 @@ impl Drop for Terminal {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// The lines that a terminal shows after these bytes. It knows what our own progress uses, and no more.
+fn seen(text: &str) -> Vec<String> {
+    let (mut lines, mut row, mut column) = (vec![String::new()], 0usize, 0usize);
+    let mut rest = text.chars().peekable();
+    while let Some(next) = rest.next() {
+        match next {
+            '\r' => column = 0,
+            '\n' => {
+                row += 1;
+                column = 0;
+            }
+            '\x1b' => {
+                rest.next_if_eq(&'[');
+                let mut number = String::new();
+                while let Some(digit) = rest.next_if(|next| next.is_ascii_digit() || *next == ';') {
+                    number.push(digit);
+                }
+                match rest.next() {
+                    Some('A') => row = row.saturating_sub(number.parse().unwrap_or(1)),
+                    Some('K') => lines[row].clear(),
+                    _ => {}
+                }
+            }
+            next => {
+                let line = &mut lines[row];
+                let mut letters: Vec<char> = line.chars().collect();
+                letters.resize(letters.len().max(column + 1), ' ');
+                letters[column] = next;
+                *line = letters.into_iter().collect();
+                column += 1;
+            }
+        }
+        while lines.len() <= row {
+            lines.push(String::new());
+        }
+    }
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_drawn_over_is_not_seen() {
+        assert_eq!(seen("a\r\nb\r\n\x1b[2A\r\x1b[2Kc\n\r\x1b[2Kd\ne"), ["c", "d", "e"]);
+        assert_eq!(seen("\x1b[2mdim\x1b[0m\r\n"), ["dim"]);
     }
 }

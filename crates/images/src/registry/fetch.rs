@@ -15,6 +15,7 @@ use airlock_net::errand::{Answer, Ask};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use std::{
     cell::Cell,
+    pin::pin,
     time::{Duration, Instant},
 };
 
@@ -31,6 +32,8 @@ const PROGRESS: u64 = 1 << 20;
 /// So much has to come within a minute, or the server is taken for one that does not want to.
 const SLOWEST: u64 = 4 << 10;
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long nothing comes until it is told how far it is.
+const STILL: Duration = Duration::from_millis(200);
 /// How often one looks whether another process has got something.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How often those who watch are told.
@@ -294,7 +297,19 @@ impl Layer<'_, '_> {
         let told = Cell::new(incoming.length());
         let (mut since, mut at_least) = (Instant::now(), incoming.length().saturating_add(SLOWEST));
         self.tell(State::Travels(incoming.length()));
-        while let Some(piece) = answer.piece().await.map_err(unanswered)? {
+        loop {
+            let mut coming = pin!(answer.piece());
+            let piece = match tokio::time::timeout(STILL, &mut coming).await {
+                Ok(piece) => piece,
+                // Nothing comes for a moment: what is told is as far as it is.
+                Err(_) => {
+                    if incoming.length() > told.replace(incoming.length()) {
+                        self.tell(State::Travels(incoming.length()));
+                    }
+                    coming.await
+                }
+            };
+            let Some(piece) = piece.map_err(unanswered)? else { break };
             match incoming.append(&piece) {
                 Err(store::Error::Long { .. }) => {
                     incoming.restart().map_err(stored)?;
