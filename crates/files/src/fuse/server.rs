@@ -6,8 +6,9 @@
 
 use super::{
     backed::Backing,
+    channel::Channel,
     reply::Reply,
-    request::{HEAD, Head, decode},
+    request::{Head, decode},
     session::{MOST_WRITTEN, Outcome, Session},
 };
 use crate::provider::Provider;
@@ -35,8 +36,12 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const LOOK_FOR_LOCKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// From here on an answer is slow, and one more thread is worth its memory.
 const SLOW: Duration = Duration::from_millis(1);
-/// Most threads that serve.
+/// Most threads that serve a device.
 const MOST_THREADS: usize = 4;
+/// Threads that serve a stream from the beginning: what comes over one is slow now and then.
+const STREAM_THREADS: usize = 2;
+/// Most threads that serve a stream. A machine has no other way to its files.
+const MOST_STREAM_THREADS: usize = 16;
 /// Most threads that hang.
 const MOST_HUNG: usize = 8;
 /// What the kernel wants room for.
@@ -59,15 +64,15 @@ impl Drop for Server {
 }
 
 struct Shared {
-    device: Mutex<Option<Arc<OwnedFd>>>,
-    wake: OwnedFd,
+    channel: Mutex<Option<Arc<Channel>>>,
+    ended: OwnedFd,
     /// Somebody waits for a lock now.
     waits: OwnedFd,
     session: Session,
-    reading: Mutex<()>,
     slots: Mutex<Vec<Arc<Slot>>>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     hung: AtomicUsize,
+    most_threads: usize,
     patience: Duration,
     begun: Instant,
 }
@@ -91,31 +96,33 @@ impl Server {
         provider: Arc<dyn Provider>,
         patience: Duration,
     ) -> io::Result<Server> {
-        airlock_linux::fd::set_nonblocking(device.as_fd())?;
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (wake, waits) = (event()?, event()?);
-        let device = Arc::new(device);
-        let backing = Kernel(Arc::downgrade(&device));
-        let shared = Arc::new(Shared {
-            device: Mutex::new(Some(device)),
-            wake,
-            waits,
-            session: Session::new(provider, Some(Box::new(backing)), patience),
-            reading: Mutex::default(),
-            slots: Mutex::default(),
-            threads: Mutex::default(),
-            hung: AtomicUsize::new(0),
-            patience,
-            begun: Instant::now(),
-        });
+        let channel = Arc::new(Channel::device(device, event()?)?);
+        let backing = Kernel(Arc::downgrade(&channel));
+        let session = Session::new(provider, Some(Box::new(backing)), patience);
+        let shared = Shared::new(channel, session, patience, MOST_THREADS)?;
         shared.add_thread()?;
+        shared.add_watcher()?;
+        Ok(Server { shared })
+    }
+
+    /// Serves whoever sends messages on a stream socket, back to back. A message that cannot be one ends the connection.
+    /// The file mask of the whole process becomes 0. Nobody answers in place of a provider that takes long: it is as slow
+    /// as the files are.
+    pub fn start_on_stream(socket: OwnedFd, provider: Arc<dyn Provider>) -> io::Result<Server> {
+        let channel = Arc::new(Channel::stream(socket));
+        let session = Session::new(provider, None, Duration::MAX);
+        let shared = Shared::new(channel, session, Duration::MAX, MOST_STREAM_THREADS)?;
+        for _ in 0..STREAM_THREADS {
+            shared.add_thread()?;
+        }
         shared.add_watcher()?;
         Ok(Server { shared })
     }
 
     /// Whether the connection has ended.
     pub fn has_ended(&self) -> bool {
-        lock(&self.shared.device).is_none()
+        lock(&self.shared.channel).is_none()
     }
 
     /// Ends the connection and waits for the threads, but for those that hang.
@@ -132,13 +139,36 @@ impl Server {
 }
 
 impl Shared {
-    fn device(&self) -> Option<Arc<OwnedFd>> {
-        lock(&self.device).clone()
+    fn new(
+        channel: Arc<Channel>,
+        session: Session,
+        patience: Duration,
+        most_threads: usize,
+    ) -> io::Result<Arc<Shared>> {
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Arc::new(Shared {
+            channel: Mutex::new(Some(channel)),
+            ended: event()?,
+            waits: event()?,
+            session,
+            slots: Mutex::default(),
+            threads: Mutex::default(),
+            hung: AtomicUsize::new(0),
+            most_threads,
+            patience,
+            begun: Instant::now(),
+        }))
+    }
+
+    fn channel(&self) -> Option<Arc<Channel>> {
+        lock(&self.channel).clone()
     }
 
     fn end(&self) {
-        lock(&self.device).take();
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(channel) = lock(&self.channel).take() {
+            channel.end();
+        }
+        let _ = rustix::io::write(&self.ended, &1u64.to_ne_bytes());
     }
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
@@ -162,11 +192,12 @@ impl Shared {
     }
 
     fn work(self: Arc<Self>, slot: &Arc<Slot>) {
-        if fuse::own_umask().is_err() {
+        if self.channel().is_none_or(|channel| channel.enter().is_err()) {
             return self.end();
         }
         let (mut buffer, mut reply) = (vec![0u8; BUFFER], Reply::default());
-        while let Some(message) = self.next(&mut buffer) {
+        while let Some(channel) = self.channel() {
+            let Some(message) = channel.next(&mut buffer) else { break };
             let began = Instant::now();
             let unique = decode(message).map_or(IDLE, |(Head { unique, .. }, _)| unique);
             slot.since.store(self.millis(), Ordering::Relaxed);
@@ -177,47 +208,28 @@ impl Shared {
                 self.hung.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
-            match (outcome, self.device()) {
-                (Outcome::End, _) | (_, None) => return self.end(),
-                (Outcome::Silent, _) => {}
-                (Outcome::Later, _) => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
-                // Fails where nobody waits for the answer any more.
-                (Outcome::Send, Some(device)) => drop(rustix::io::write(&device, reply.bytes())),
-                (Outcome::SendAndGrant, Some(device)) => {
-                    let _ = rustix::io::write(&device, reply.bytes());
+            match outcome {
+                Outcome::End => break,
+                Outcome::Silent => {}
+                Outcome::Later => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
+                Outcome::Send => channel.send(reply.bytes()),
+                Outcome::SendAndGrant => {
+                    channel.send(reply.bytes());
                     self.grant();
                 }
             }
-            if began.elapsed() > SLOW && lock(&self.slots).len() < MOST_THREADS {
+            if began.elapsed() > SLOW && lock(&self.slots).len() < self.most_threads {
                 let _ = self.add_thread();
             }
         }
         self.end();
     }
 
-    /// The next message; none when there will be no more.
-    fn next<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-        let _turn = lock(&self.reading);
-        loop {
-            let device = self.device()?;
-            let mut ready = [PollFd::new(&*device, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-            match rustix::event::poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return None,
-            }
-            match rustix::io::read(&device, &mut *buffer) {
-                Ok(count) if count >= HEAD => return buffer.get(..count),
-                // It was taken back before it was read, or was nothing yet.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                _ => return None,
-            }
-        }
-    }
-
     fn watch(self: Arc<Self>) {
-        while self.device().is_some() {
+        while self.channel().is_some() {
             let look = if self.session.has_waiting() { &LOOK_FOR_LOCKS } else { &LOOK };
-            let mut ready = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.waits, PollFlags::IN)];
+            let mut ready =
+                [PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.waits, PollFlags::IN)];
             let _ = rustix::event::poll(&mut ready, Some(look));
             let _ = rustix::io::read(&self.waits, &mut [0u8; 8]);
             self.grant();
@@ -231,7 +243,7 @@ impl Shared {
             if self.hung.load(Ordering::Relaxed) > MOST_HUNG {
                 return self.end();
             }
-            if (is_stuck || count == 0) && count < MOST_THREADS && self.add_thread().is_err() {
+            if (is_stuck || count == 0) && count < self.most_threads && self.add_thread().is_err() {
                 return self.end();
             }
         }
@@ -243,9 +255,7 @@ impl Shared {
         for (unique, outcome) in self.session.granted() {
             reply.begin();
             reply.end(unique, outcome);
-            if let Some(device) = self.device() {
-                let _ = rustix::io::write(&device, reply.bytes());
-            }
+            self.channel().iter().for_each(|channel| channel.send(reply.bytes()));
         }
     }
 
@@ -264,9 +274,7 @@ impl Shared {
         let mut reply = Reply::default();
         reply.begin();
         reply.end(unique, Err(Errno::IO));
-        if let Some(device) = self.device() {
-            let _ = rustix::io::write(&device, reply.bytes());
-        }
+        self.channel().iter().for_each(|channel| channel.send(reply.bytes()));
         true
     }
 
@@ -276,17 +284,18 @@ impl Shared {
 }
 
 /// The kernel's own table of files behind a mount.
-struct Kernel(Weak<OwnedFd>);
+struct Kernel(Weak<Channel>);
 
 impl Backing for Kernel {
     fn open(&self, file: OwnedFd) -> io::Result<u32> {
-        let device = self.0.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        fuse::open_backing(device.as_fd(), file.as_fd())
+        let channel = self.0.upgrade();
+        let device = channel.as_ref().and_then(|channel| channel.as_device());
+        fuse::open_backing(device.ok_or(io::ErrorKind::NotConnected)?, file.as_fd())
     }
 
     fn close(&self, number: u32) {
-        if let Some(device) = self.0.upgrade() {
-            let _ = fuse::close_backing(device.as_fd(), number);
+        if let Some(device) = self.0.upgrade().as_ref().and_then(|channel| channel.as_device()) {
+            let _ = fuse::close_backing(device, number);
         }
     }
 }
@@ -299,7 +308,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::{
-        fuse::wire::Put,
+        fuse::{request::HEAD, wire::Put},
         provider::{Caller, Handle, Memory, Name, Node, Readonly, Result, Take},
     };
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
