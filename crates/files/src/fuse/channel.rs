@@ -32,7 +32,7 @@ impl Channel {
     }
 
     pub(super) fn stream(socket: OwnedFd) -> Channel {
-        Channel::Stream { socket, inlet: Mutex::default(), sending: Mutex::default() }
+        Channel::Stream { socket, inlet: Mutex::new(Inlet::new(HEAD)), sending: Mutex::default() }
     }
 
     /// Readies a thread for the work: files are made with exactly the mode that was asked for. A thread in a sealed
@@ -129,23 +129,23 @@ fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What was read of a stream and is not yet given out.
-pub(super) struct Inlet {
+/// What was read of a stream of messages and is not yet given out. Each begins with its length.
+pub struct Inlet {
     bytes: Box<[u8]>,
+    least: usize,
     from: usize,
     to: usize,
 }
 
-impl Default for Inlet {
-    fn default() -> Inlet {
-        Inlet { bytes: vec![0; AHEAD].into(), from: 0, to: 0 }
-    }
-}
-
 impl Inlet {
+    /// For messages that have at least so many bytes.
+    pub fn new(least: usize) -> Inlet {
+        Inlet { bytes: vec![0; AHEAD].into(), least: least.max(LENGTH), from: 0, to: 0 }
+    }
+
     /// Reads one message into `buffer`; gives its length. None at the end of the stream, in a message too, and when a
-    /// length is none: shorter than the head of a message or longer than there is room for.
-    pub(super) fn next(
+    /// length is none: shorter than a message can be or longer than there is room for.
+    pub fn next(
         &mut self,
         buffer: &mut [u8],
         mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
@@ -155,7 +155,7 @@ impl Inlet {
         }
         let length =
             self.bytes.get(self.from..)?.first_chunk::<LENGTH>().map(|four| u32::from_ne_bytes(*four))?;
-        let length = usize::try_from(length).ok().filter(|length| *length >= HEAD)?;
+        let length = usize::try_from(length).ok().filter(|length| *length >= self.least)?;
         let message = buffer.get_mut(..length)?;
         let mut count = length.min(self.to - self.from);
         message.get_mut(..count)?.copy_from_slice(self.bytes.get(self.from..self.from + count)?);
@@ -207,7 +207,7 @@ mod tests {
             rest = later;
             Ok(count)
         };
-        let (mut inlet, mut buffer, mut all) = (Inlet::default(), vec![0; most], Vec::new());
+        let (mut inlet, mut buffer, mut all) = (Inlet::new(HEAD), vec![0; most], Vec::new());
         while let Some(length) = inlet.next(&mut buffer, &mut read) {
             all.push(buffer[..length].to_vec());
         }

@@ -22,8 +22,9 @@ mod waiting;
 mod wire;
 
 pub use backed::Backing;
-pub use reply::Reply;
+pub use channel::Inlet;
+pub use reply::{ANSWER_HEAD, Reply};
 pub use request::{HEAD, Head, Locking, Malformed, Request, decode};
-pub use server::Server;
+pub use server::{BUFFER, Server};
 pub use session::{MOST_WRITTEN, Outcome, Session};
 pub use waiting::Granted;

@@ -45,7 +45,7 @@ const MOST_STREAM_THREADS: usize = 16;
 /// Most threads that hang.
 const MOST_HUNG: usize = 8;
 /// What the kernel wants room for.
-const BUFFER: usize = MOST_WRITTEN as usize + (64 << 10);
+pub const BUFFER: usize = MOST_WRITTEN as usize + (64 << 10);
 /// In a slot: nothing is being answered.
 const IDLE: u64 = 0;
 /// In a slot: somebody else answered.

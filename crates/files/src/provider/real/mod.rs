@@ -8,6 +8,7 @@
 mod calls;
 mod locks;
 mod nodes;
+mod places;
 mod reach;
 #[cfg(test)]
 mod tests;
@@ -19,10 +20,9 @@ use super::{
         New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time, Want,
     },
 };
-use airlock_linux::{fuse, mount};
 use calls::{flags, read_all, room, timespec, write_all};
 use locks::Locks;
-use nodes::{Bounds, Found, MOST_NODES, Nodes, find};
+use nodes::{Bounds, Found, MOST_NODES, Nodes};
 use reach::{Devices, Reach};
 use rustix::{
     buffer::spare_capacity,
@@ -35,11 +35,8 @@ use rustix::{
 use std::{
     collections::HashMap,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -127,132 +124,6 @@ impl Real {
             next: AtomicU64::new(0),
             most_open: bound(MOST_OPEN),
         })
-    }
-
-    fn place(&self, node: Node) -> Result<Arc<OwnedFd>> {
-        self.reach.act()?;
-        lock(&self.nodes).file(node)
-    }
-
-    /// A directory in which names mean something.
-    fn directory(&self, node: Node) -> Result<Arc<OwnedFd>> {
-        self.reach.act()?;
-        let mut nodes = lock(&self.nodes);
-        if nodes.is_sealed(node) { Err(Errno::NOENT) } else { nodes.file(node) }
-    }
-
-    /// As [`Real::directory`], where a name is about to go or to come.
-    fn changed_directory(&self, node: Node, name: Name<'_>) -> Result<Arc<OwnedFd>> {
-        if self.reach.is_own(node, name) { Err(Errno::BUSY) } else { self.directory(node) }
-    }
-
-    /// A node whose attributes may be changed.
-    fn changed_place(&self, node: Node) -> Result<Arc<OwnedFd>> {
-        if lock(&self.nodes).is_sealed(node) { Err(Errno::PERM) } else { self.place(node) }
-    }
-
-    fn find(&self, directory: BorrowedFd<'_>, name: Name<'_>) -> Result<Found> {
-        find(directory, name, self.reach.way())
-    }
-
-    fn entry(&self, parent: Node, name: Name<'_>, mut found: Found) -> Result<Entry> {
-        if matches!(self.reach, Reach::Whole(_)) {
-            let is_elsewhere = lock(&self.nodes).device(parent)? != found.stat.st_dev;
-            found.is_sealed =
-                self.reach.is_own(parent, name) || is_elsewhere && mount::is_interface(&found.file);
-        }
-        if found.is_sealed && found.kind != Kind::Directory {
-            return Err(Errno::NOENT);
-        }
-        let attributes = self.reach.shown(&found.stat, found.kind);
-        let node = lock(&self.nodes).note(parent, name, found)?;
-        Ok(Entry { node, attributes })
-    }
-
-    /// The attributes of a node, which the kernel inside is told from now on.
-    fn told(&self, node: Node, place: BorrowedFd<'_>) -> Result<Attributes> {
-        let stat = rustix::fs::fstat(place)?;
-        lock(&self.nodes).tell(node, &stat);
-        Ok(self.reach.shown(&stat, Kind::from_bits(stat.st_mode).ok_or(Errno::STALE)?))
-    }
-
-    fn described(&self, place: BorrowedFd<'_>) -> Result<Attributes> {
-        let stat = rustix::fs::fstat(place)?;
-        Ok(self.reach.shown(&stat, Kind::from_bits(stat.st_mode).ok_or(Errno::STALE)?))
-    }
-
-    /// Opens the very file that a place stands for.
-    fn reopen(&self, place: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        rustix::fs::openat(&self.descriptors, place.as_raw_fd().to_string(), flags, Mode::empty())
-    }
-
-    /// A file that is about to be written loses what lets it run as its owner.
-    fn drop_set_id(&self, place: BorrowedFd<'_>) -> Result<()> {
-        let mode = rustix::fs::fstat(place)?.st_mode;
-        if mode & SET_ID == 0 || Kind::from_bits(mode) != Some(Kind::File) {
-            return Ok(());
-        }
-        self.set_mode(place, mode & 0o1777)
-    }
-
-    fn set_mode(&self, place: BorrowedFd<'_>, mode: u32) -> Result<()> {
-        let name = place.as_raw_fd().to_string();
-        let set =
-            || rustix::fs::chmodat(&self.descriptors, name, Mode::from_raw_mode(mode), AtFlags::empty());
-        match self.reach {
-            Reach::Whole(_) if mode & SET_ID != 0 => fuse::with_set_id(set).map_err(|_| Errno::PERM)?,
-            _ => set(),
-        }
-    }
-
-    fn keep(&self, open: Open) -> Result<Handle> {
-        let mut all = lock(&self.open);
-        if all.len() >= self.most_open {
-            return Err(Errno::NFILE);
-        }
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        let (Open::File(_, node) | Open::Directory(_, node) | Open::Sealed(node)) = open;
-        lock(&self.nodes).pin(node);
-        all.insert(handle, open);
-        Ok(handle)
-    }
-
-    fn close(&self, handle: Handle) {
-        let closed = lock(&self.open).remove(&handle);
-        let Some(Open::File(_, node) | Open::Directory(_, node) | Open::Sealed(node)) = closed else {
-            return;
-        };
-        if lock(&self.nodes).unpin(node) == 0 {
-            lock(&self.locks).closed(node);
-        }
-    }
-
-    fn file(&self, handle: Handle) -> Result<Arc<OwnedFd>> {
-        self.reach.act()?;
-        match lock(&self.open).get(&handle) {
-            Some(Open::File(file, _)) => Ok(file.clone()),
-            _ => Err(Errno::BADF),
-        }
-    }
-
-    fn resize(&self, place: BorrowedFd<'_>, handle: Option<Handle>, size: u64) -> Result<()> {
-        self.drop_set_id(place)?;
-        let open = handle.and_then(|handle| self.file(handle).ok());
-        if let Some(file) = open
-            && rustix::fs::ftruncate(&file, size).is_ok()
-        {
-            return Ok(());
-        }
-        if self.described(place)?.kind != Kind::File {
-            return Err(Errno::INVAL);
-        }
-        rustix::fs::ftruncate(self.reopen(place, OFlags::WRONLY)?, size)
-    }
-
-    /// The name of a descriptor for calls on extended attributes.
-    fn path(place: BorrowedFd<'_>) -> String {
-        format!("/proc/self/fd/{}", place.as_raw_fd())
     }
 }
 

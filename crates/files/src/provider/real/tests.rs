@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::Path,
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
