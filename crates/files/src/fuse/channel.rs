@@ -243,7 +243,7 @@ mod tests {
         let good = message(b"x");
         for length in [0u32, 39, 501, u32::MAX] {
             let bad = [&length.to_ne_bytes()[..], &[0; 1000]].concat();
-            assert_eq!(messages(&[good.clone(), bad].concat(), &[64], 500), [good.clone()]);
+            assert_eq!(messages(&[good.clone(), bad].concat(), &[64], 500), std::slice::from_ref(&good));
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     fn a_stream_that_ends_within_a_message_ends_before_it() {
         let good = message(b"text");
         for cut in 1..good.len() {
-            assert_eq!(messages(&[&good, &good[..cut]].concat(), &[7], 500), [good.clone()]);
+            assert_eq!(messages(&[&good, &good[..cut]].concat(), &[7], 500), std::slice::from_ref(&good));
         }
     }
 }

@@ -196,8 +196,8 @@ impl Shared {
             return self.end();
         }
         let (mut buffer, mut reply) = (vec![0u8; BUFFER], Reply::default());
-        while let Some(channel) = self.channel() {
-            let Some(message) = channel.next(&mut buffer) else { break };
+        // Who hangs does not keep the connection open.
+        while let Some(message) = self.channel().and_then(|channel| channel.next(&mut buffer)) {
             let began = Instant::now();
             let unique = decode(message).map_or(IDLE, |(Head { unique, .. }, _)| unique);
             slot.since.store(self.millis(), Ordering::Relaxed);
@@ -208,12 +208,12 @@ impl Shared {
                 self.hung.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
-            match outcome {
-                Outcome::End => break,
-                Outcome::Silent => {}
-                Outcome::Later => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
-                Outcome::Send => channel.send(reply.bytes()),
-                Outcome::SendAndGrant => {
+            match (outcome, self.channel()) {
+                (Outcome::End, _) | (_, None) => break,
+                (Outcome::Silent, _) => {}
+                (Outcome::Later, _) => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
+                (Outcome::Send, Some(channel)) => channel.send(reply.bytes()),
+                (Outcome::SendAndGrant, Some(channel)) => {
                     channel.send(reply.bytes());
                     self.grant();
                 }
@@ -326,6 +326,20 @@ mod tests {
         }
         assert_eq!(ask(&kernel, 26, 1, &init).0, 0);
         (server, kernel)
+    }
+
+    /// A stream to a machine.
+    fn served_on_stream(provider: Arc<dyn Provider>) -> (Server, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, machine) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let server = Server::start_on_stream(socket, provider).unwrap();
+        let mut init = Vec::new();
+        for number in [7, 41, 1 << 17, 0] {
+            init.put32(number);
+        }
+        assert_eq!(ask(&machine, 26, 1, &init).0, 0);
+        (server, machine)
     }
 
     fn send(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) {
@@ -451,6 +465,65 @@ mod tests {
 
         drop(hold);
         server.stop();
+    }
+
+    #[test]
+    fn over_a_stream_one_slow_answer_does_not_hold_up_the_others() {
+        let (provider, hold) = hanging();
+        let (server, machine) = served_on_stream(provider);
+
+        send(&machine, 3, 2, &[0; 16]);
+        assert_eq!(ask(&machine, 17, 3, &[]), (0, 3));
+        drop(hold);
+        assert_eq!(hear(&machine), (0, 2));
+
+        server.stop();
+    }
+
+    #[test]
+    fn over_a_stream_a_length_that_is_none_ends_the_connection() {
+        for length in [0u32, 7, 39, u32::MAX] {
+            let (server, machine) = served_on_stream(Arc::new(Memory::new(1 << 20, Caller::default())));
+            rustix::io::write(&machine, &[&length.to_ne_bytes()[..], &[0; 60]].concat()).unwrap();
+            assert_eq!(rustix::io::read(&machine, &mut [0; 16]).unwrap_or(0), 0);
+            server.stop();
+        }
+    }
+
+    #[test]
+    fn a_server_of_a_stream_that_stops_ends_the_connection() {
+        let (server, machine) = served_on_stream(Arc::new(Memory::new(1 << 20, Caller::default())));
+        assert_eq!(ask(&machine, 17, 2, &[]), (0, 2));
+        server.stop();
+        assert_eq!(rustix::io::read(&machine, &mut [0; 16]).unwrap_or(0), 0);
+    }
+
+    proptest::proptest! {
+        /// What a kernel that is somebody else's may send, in whole messages.
+        #[test]
+        fn no_requests_harm_a_whole_root(
+            requests in proptest::collection::vec((1..52u32, 0..8u64, proptest::collection::vec(0..6u8, 0..120)), 0..100),
+        ) {
+            let (behind, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            std::os::unix::fs::symlink(outside.path(), behind.path().join("\u{1}")).unwrap();
+            let root = OwnedFd::from(std::fs::File::open(behind.path()).unwrap());
+            let provider = Arc::new(crate::provider::Real::whole(root).unwrap());
+            let (session, mut reply) = (Session::new(provider, None, Duration::MAX), Reply::default());
+            let init = [7u32, 41, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+            let first = (26, 1, init);
+            for (operation, node, body) in std::iter::once(first).chain(requests) {
+                let mut message = Vec::new();
+                message.put32(u32::try_from(HEAD + body.len()).unwrap());
+                message.put32(operation);
+                message.put64(9);
+                message.put64(node);
+                message.resize(HEAD, 0);
+                message.extend_from_slice(&body);
+                let _ = session.answer(&message, &mut reply);
+                proptest::prop_assert!(reply.bytes().len() <= BUFFER);
+            }
+            proptest::prop_assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]
