@@ -302,7 +302,7 @@ fn change(mut bytes: Bytes<'_>) -> Option<Request<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuse::wire::Put;
+    use crate::fuse::{request::HEAD, wire::Put};
     use proptest::prelude::*;
 
     fn message(operation: u32, body: &[u8]) -> Vec<u8> {
