@@ -10,6 +10,7 @@ use rustix::{
     termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
 };
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs::{File, OpenOptions},
     io::Write as _,
@@ -141,15 +142,14 @@ impl Drop for Terminal {
 
 /// The lines that a terminal shows after these bytes. It knows what our own progress uses, and no more.
 fn seen(text: &str) -> Vec<String> {
-    let (mut lines, mut row, mut column) = (vec![String::new()], 0usize, 0usize);
+    let mut lines: BTreeMap<usize, Vec<char>> = BTreeMap::new();
+    let (mut row, mut column) = (0usize, 0usize);
     let mut rest = text.chars().peekable();
     while let Some(next) = rest.next() {
+        let line = lines.entry(row).or_default();
         match next {
             '\r' => column = 0,
-            '\n' => {
-                row += 1;
-                column = 0;
-            }
+            '\n' => (row, column) = (row + 1, 0),
             '\x1b' => {
                 rest.next_if_eq(&'[');
                 let mut number = String::new();
@@ -158,23 +158,18 @@ fn seen(text: &str) -> Vec<String> {
                 }
                 match rest.next() {
                     Some('A') => row = row.saturating_sub(number.parse().unwrap_or(1)),
-                    Some('K') => lines[row].clear(),
+                    Some('K') => line.clear(),
                     _ => {}
                 }
             }
             next => {
-                let line = &mut lines[row];
-                let mut letters: Vec<char> = line.chars().collect();
-                letters.resize(letters.len().max(column + 1), ' ');
-                letters[column] = next;
-                *line = letters.into_iter().collect();
+                line.resize(line.len().max(column + 1), ' ');
+                line.iter_mut().skip(column).take(1).for_each(|letter| *letter = next);
                 column += 1;
             }
         }
-        while lines.len() <= row {
-            lines.push(String::new());
-        }
     }
+    let mut lines: Vec<String> = lines.into_values().map(String::from_iter).collect();
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
     }

@@ -15,6 +15,7 @@ use crate::{
 use airlock_linux::{
     cgroup::{self, Group},
     clone::{self, Dumpable},
+    disk::Limited,
     job,
 };
 use airlock_net::publish::Published;
@@ -109,16 +110,13 @@ pub fn build(
         true => confined.limits = cgroup::Limits::default(),
     }
     let group = confined.make(sandbox)?;
-    let bounded = bounded_disk(&plan, sandbox, base)?;
+    let (disk, kept) = twice(bounded_disk(&plan, sandbox, base)?);
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
     let cgroup = group.as_ref().and_then(Group::clone_into_fd);
     let entries = match &group {
         Some(group) => group.entries().map_err(|err| refuse_limit(&err))?,
         None => Vec::new(),
     };
-    let disk = bounded.map(|limited| limited.mount);
-    // Whoever copies what a running sandbox wrote asks for it.
-    let kept = disk.as_ref().and_then(|disk| disk.try_clone().ok());
     let launched =
         backend.launch(&plan, begun, Confine { streams: &streams, entries: &entries, cgroup, disk });
     // Nobody looks into the memory that keys and secrets are in; making a sandbox needs others to.
@@ -153,6 +151,13 @@ fn stand_in(sandbox: &Sandbox, plan: &mut Plan, state: &mut State) -> Result<(),
         let fix = Some("--workspace cow, or make the workspace writable for yourself");
         plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
     })
+}
+
+/// A bounded disk for the sandbox, and for whoever copies what it wrote while it runs.
+fn twice(bounded: Option<Limited>) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    let disk = bounded.map(|limited| limited.mount);
+    let kept = disk.as_ref().and_then(|disk| disk.try_clone().ok());
+    (disk, kept)
 }
 
 fn hidden(launched: Launched) -> Result<Launched, Refusal> {
