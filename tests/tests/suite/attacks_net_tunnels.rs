@@ -135,7 +135,9 @@ fn iodine_gets_nothing_out() {
     iodine(&net);
     let asked = || net.internet.queries("iodine.test").len() + net.internet.packets_to(IODINE).len();
     let script = |server: &str| {
-        format!("LD_PRELOAD=./pretended.so timeout 8 ./iodine -f -r -P secret {server} iodine.test 2>&1; exit 0")
+        format!(
+            "LD_PRELOAD=./pretended.so timeout 8 ./iodine -f -r -P secret {server} iodine.test 2>&1; exit 0"
+        )
     };
     let before = asked();
 
@@ -146,8 +148,11 @@ fn iodine_gets_nothing_out() {
     }
 
     assert_eq!(asked(), before, "something left");
-    let outside =
-        Command::new("sh").args(["-c", &script(NAMESERVER)]).current_dir(net.world.work()).output().expect("sh");
+    let outside = Command::new("sh")
+        .args(["-c", &script(NAMESERVER)])
+        .current_dir(net.world.work())
+        .output()
+        .expect("sh");
     let said = String::from_utf8_lossy(&outside.stdout);
     assert!(has_tunnel(&said), "the probe cannot fail: {said}");
     assert!(asked() > before, "the probe cannot fail");

@@ -52,7 +52,8 @@ fn who_may_not_use_the_proxy_and_a_proxy_that_is_not_trusted_are_told_apart() {
     let name = net.internet.name("web");
     let ended = |why: &str| {
         let sandbox = net.waiting(&["--allow", &name]);
-        let said = net.world.exec(&sandbox, &format!("curl -s -m 30 --cacert ca.pem https://{name}/who")).run();
+        let said =
+            net.world.exec(&sandbox, &format!("curl -s -m 30 --cacert ca.pem https://{name}/who")).run();
         assert_ne!(said.code, 0, "{why}: {said}");
         let ledger = net.ledger(&sandbox);
         assert!(ledger.iter().any(|record| record["status"] == "proxy"), "{why}: {ledger:?}");

@@ -227,7 +227,9 @@ fn a_request_with_a_token_that_was_taken_back_is_sent_again_with_a_new_one() {
         "[secrets.TOKEN]\nhosts = [\"{name}\"]\noauth = {{ token_url = \"https://{name}/oauth/token/{mark}\", client_id = \"me\" }}\n"
     ));
     let ask = |what: &str| {
-        format!("curl -sS -m 30 -H \"Authorization: Bearer $TOKEN\" -d a=b https://{name}/oauth/{what}/{mark}; echo; ")
+        format!(
+            "curl -sS -m 30 -H \"Authorization: Bearer $TOKEN\" -d a=b https://{name}/oauth/{what}/{mark}; echo; "
+        )
     };
 
     let script = format!("echo $TOKEN; {}{}{}", ask("api"), ask("revoke"), ask("api"));
@@ -237,8 +239,11 @@ fn a_request_with_a_token_that_was_taken_back_is_sent_again_with_a_new_one() {
     let echo = format!("{{\"sent\": \"Bearer {}\"}}", lines[0]);
     assert_eq!(lines[1..], [echo.as_str(), "{}", echo.as_str()], "{said}");
     let hits = net.internet.hits(&format!("/oauth/api/{mark}"));
-    let answers: Vec<_> =
-        hits.iter().filter(|hit| hit["what"] == "oauth").map(|hit| hit["status"].as_u64().unwrap_or(0)).collect();
+    let answers: Vec<_> = hits
+        .iter()
+        .filter(|hit| hit["what"] == "oauth")
+        .map(|hit| hit["status"].as_u64().unwrap_or(0))
+        .collect();
     assert_eq!(answers, [200, 401, 200]);
     assert_eq!(on_disk(&net.world, &format!("access-{mark}")), "");
 }
@@ -255,7 +260,9 @@ fn early_hints_come_before_the_answer_and_hold_placeholders() {
     let said = run(&net, &["--secret", &format!("TOKEN@{name}")], &script).run().succeeded();
 
     let (placeholder, rest) = said.split_once('\n').expect("two lines");
-    let hinted = format!("HTTP/1.1 103 Early Hints\nlink: </a.css>; rel=preload\nx-told: Bearer {placeholder}\n\nHTTP/1.1 200");
+    let hinted = format!(
+        "HTTP/1.1 103 Early Hints\nlink: </a.css>; rel=preload\nx-told: Bearer {placeholder}\n\nHTTP/1.1 200"
+    );
     assert!(rest.starts_with(&hinted), "{said}");
     assert!(!said.contains(VALUE));
 }

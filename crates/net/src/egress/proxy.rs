@@ -47,7 +47,9 @@ pub(super) enum Direct {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadProxy {
     /// Neither `http://…` nor `https://…`.
-    #[error("a proxy is written http://[USER:PASSWORD@]HOST[:PORT], or https://…; other schemes are not spoken")]
+    #[error(
+        "a proxy is written http://[USER:PASSWORD@]HOST[:PORT], or https://…; other schemes are not spoken"
+    )]
     Scheme,
     /// Something behind the host.
     #[error("a proxy has no path")]

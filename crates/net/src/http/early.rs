@@ -3,11 +3,7 @@
 //! It passes where both sides speak HTTP/1.1 (the library gives and takes none in HTTP/2), scrubbed as answers are. `100` is said
 //! by ourselves, and `101` is an answer.
 
-use super::{
-    Session, framing,
-    filter::Passing,
-    strict::Hints,
-};
+use super::{Session, filter::Passing, framing, strict::Hints};
 use http::{HeaderMap, Request, StatusCode, header};
 use std::{
     mem::take,
@@ -52,7 +48,13 @@ impl Early {
     }
 
     /// Passes on what came, through every filter that looks. Whoever polls is woken when there is more.
-    pub(super) fn pass_on(&self, session: &Session, passing: Option<&Passing>, hints: &Hints, cx: &Context<'_>) {
+    pub(super) fn pass_on(
+        &self,
+        session: &Session,
+        passing: Option<&Passing>,
+        hints: &Hints,
+        cx: &Context<'_>,
+    ) {
         let heads = {
             let mut came = self.lock();
             came.waits = Some(cx.waker().clone());

@@ -117,8 +117,7 @@ impl Filter for Guard {
 
     fn hint(&self, passing: &Passing, headers: &mut http::HeaderMap) -> bool {
         let is_bound = self.shared.gate.secrets().is_bound(&passing.target);
-        !is_bound
-            || self.shared.tables().is_ok_and(|tables| scrub::headers(&tables.inward, headers).is_ok())
+        !is_bound || self.shared.tables().is_ok_and(|tables| scrub::headers(&tables.inward, headers).is_ok())
     }
 
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
@@ -164,9 +163,8 @@ impl Shared {
     /// Those of a host for which tokens are fetched.
     fn fetched(&self, target: &Target) -> impl Iterator<Item = &Bound> {
         let secrets = self.gate.secrets().iter();
-        secrets.filter(move |secret| {
-            matches!(secret.use_as(), Use::OAuth { .. }) && secret.is_bound_to(target)
-        })
+        secrets
+            .filter(move |secret| matches!(secret.use_as(), Use::OAuth { .. }) && secret.is_bound_to(target))
     }
 
     /// Tokens for this host may be old.

@@ -23,8 +23,9 @@ struct Waiting {
 impl Hints {
     /// One more; nothing where too many wait. Whoever polls the connection next writes it.
     pub(crate) fn add(&self, status: StatusCode, headers: &HeaderMap) {
-        let mut head = format!("HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("Hint"))
-            .into_bytes();
+        let mut head =
+            format!("HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("Hint"))
+                .into_bytes();
         for (name, value) in headers {
             head.extend_from_slice(name.as_str().as_bytes());
             head.extend_from_slice(b": ");

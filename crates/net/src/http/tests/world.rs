@@ -108,7 +108,8 @@ impl World {
         let port = listener.local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
         let policy = parse_toml("airlock.toml", &allowing(port)).unwrap().policy;
-        let gate = Gate::new(Setup { secrets: secrets(port), can_open: true, ..setup(folder.path(), policy) });
+        let gate =
+            Gate::new(Setup { secrets: secrets(port), can_open: true, ..setup(folder.path(), policy) });
         let theirs = Authority::new().unwrap();
         let mut egress = Egress::to_loopback(&["a.test"]);
         let other = Authority::new().unwrap();
@@ -292,7 +293,8 @@ async fn hint(mut tls: tokio_rustls::server::TlsStream<TcpStream>, log: &Log) {
     let (mut came, mut piece) = (String::new(), [0; 4096]);
     while let Ok(read @ 1..) = tls.read(&mut piece).await {
         came.push_str(&String::from_utf8_lossy(&piece[..read]));
-        while let Some((head, rest)) = came.split_once("\r\n\r\n").map(|(a, b)| (a.to_owned(), b.to_owned())) {
+        while let Some((head, rest)) = came.split_once("\r\n\r\n").map(|(a, b)| (a.to_owned(), b.to_owned()))
+        {
             came = rest;
             let key = head.lines().find_map(|line| line.strip_prefix("x-key: ")).unwrap_or("none");
             let hints = format!(
@@ -402,7 +404,8 @@ async fn answer(
 
 /// Takes the second token that was given, and says what was sent.
 async fn only_second(request: Request<Incoming>, log: &Log) -> Response<Sent> {
-    let is_taken = request.headers().get("authorization").is_some_and(|value| value == "Bearer access-token-2");
+    let is_taken =
+        request.headers().get("authorization").is_some_and(|value| value == "Bearer access-token-2");
     let body = request.into_body().collect().await.unwrap().to_bytes();
     log.lock().unwrap().push(format!("second {is_taken} body {}", body.len()));
     let mut response = Response::new(text(&String::from_utf8_lossy(&body)));
