@@ -1,7 +1,7 @@
 //! Secrets: the program sees placeholders, the server sees values, and nobody else sees anything.
 
 use crate::net::{Net, net};
-use airlock_tests::{Airlock, World};
+use airlock_tests::{Airlock, World, has_program, skip};
 use serde_json::Value;
 use std::process::Command;
 
@@ -143,6 +143,44 @@ fn values_come_from_files_and_commands_that_the_persons_own_settings_name() {
     net.world.sh(["--secret", "A", "--secret", "B"], &script).run().succeeded();
 
     assert_eq!(seen(&net, &path), [format!("{VALUE} {}", VALUE.to_uppercase())]);
+}
+
+#[test]
+fn a_value_comes_from_the_keychain_of_the_desktop() {
+    for program in ["secret-tool", "gnome-keyring-daemon", "dbus-run-session"] {
+        if !has_program(program) {
+            return skip("there is no keychain on this host");
+        }
+    }
+    let Some(net) = net() else { return };
+    let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
+    net.trusting(&format!("[secrets.TOKEN]\nfrom = \"keychain:airlock.test/me\"\nhosts = [\"{name}\"]\n"));
+    let own = net.world.aside("desktop");
+    let fetch =
+        format!("curl -sS -m 30 -H \"Authorization: $TOKEN\" https://{name}{path} >/dev/null; echo $TOKEN");
+    // The daemon outlives the session's bus unless it is ended.
+    let session = format!(
+        "printf pass | gnome-keyring-daemon --unlock --components=secrets >/dev/null && \
+         printf {VALUE} | secret-tool store --label token service airlock.test username me && \
+         {airlock} run -q --secret TOKEN -- sh -c '{fetch}'; code=$?; \
+         kill $(dbus-send --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.GetConnectionUnixProcessID \
+           string:org.freedesktop.secrets | sed -n 's/.*uint32 //p'); exit $code",
+        airlock = airlock_tests::binary().display(),
+    );
+    let ran = Command::new("dbus-run-session")
+        .args(["--", "sh", "-c", &session])
+        .env("AIRLOCK_HOME", net.world.home())
+        .env("XDG_RUNTIME_DIR", &own)
+        .env("XDG_DATA_HOME", &own)
+        .env("HOME", &own)
+        .current_dir(net.world.work())
+        .output()
+        .expect("dbus-run-session");
+
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.starts_with("ghp_") && !said.contains(VALUE), "{said}");
+    assert_eq!(seen(&net, &path), [VALUE]);
 }
 
 #[test]

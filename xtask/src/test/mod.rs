@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 39] = [
+const PACKAGES: [Package; 42] = [
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -69,6 +69,9 @@ const PACKAGES: [Package; 39] = [
     Package { name: "docker.io", program: "dockerd", reason: "builds images to compare ours with" },
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },
     Package { name: "docker-registry", program: "docker-registry", reason: "a registry of images" },
+    Package { name: "gnome-keyring", program: "gnome-keyring-daemon", reason: "a keychain" },
+    Package { name: "libsecret-tools", program: "secret-tool", reason: "asks a keychain" },
+    Package { name: "dbus-daemon", program: "dbus-run-session", reason: "the bus of a keychain" },
     Package { name: "net-tools", program: "ifconfig", reason: "the addresses of a tunnel through DNS" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];

@@ -25,6 +25,8 @@ mod chain;
 mod decode;
 mod forms;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod grpc;
 mod head;
 mod oauth;

@@ -354,11 +354,7 @@ async fn answer(
             response.headers_mut().insert("trailer", HeaderValue::from_static("x-end"));
             response
         }
-        "/token" => {
-            let number = log.lock().unwrap().iter().filter(|line| line.contains("/token")).count();
-            Response::new(text(&format!("{{\"access_token\": \"access-token-{number}\"}}")))
-        }
-        "/second" => only_second(request, &log).await,
+        "/token" | "/second" | "/never" => tokens(request, &log).await,
         "/endless" => Response::new(UnsyncBoxBody::new(Endless(sent))),
         "/close" => {
             let mut response = Response::new(text("bye"));
@@ -384,11 +380,6 @@ async fn answer(
             response.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
             response
         }
-        "/never" => {
-            let mut response = Response::new(text("no"));
-            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
-            response
-        }
         "/empty" => Response::new(text("")),
         _ => {
             let collected = request.into_body().collect().await;
@@ -402,10 +393,15 @@ async fn answer(
     Ok(response)
 }
 
-/// Takes the second token that was given, and says what was sent.
-async fn only_second(request: Request<Incoming>, log: &Log) -> Response<Sent> {
-    let is_taken =
+/// `/token` gives one, `/second` takes the second that was given and says what was sent, `/never` takes none.
+async fn tokens(request: Request<Incoming>, log: &Log) -> Response<Sent> {
+    if request.uri().path() == "/token" {
+        let number = log.lock().unwrap().iter().filter(|line| line.contains("/token")).count();
+        return Response::new(text(&format!("{{\"access_token\": \"access-token-{number}\"}}")));
+    }
+    let is_right =
         request.headers().get("authorization").is_some_and(|value| value == "Bearer access-token-2");
+    let is_taken = is_right && request.uri().path() == "/second";
     let body = request.into_body().collect().await.unwrap().to_bytes();
     log.lock().unwrap().push(format!("second {is_taken} body {}", body.len()));
     let mut response = Response::new(text(&String::from_utf8_lossy(&body)));
