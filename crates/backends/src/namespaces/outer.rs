@@ -66,8 +66,17 @@ pub(super) fn network_here() -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
+/// Who will be behind the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Programs, in the network namespace.
+    Programs,
+    /// A machine: the seat has its TAP.
+    Machine,
+}
+
 /// Starts the process and has its ids written.
-pub(super) fn begin(identity: &Identity) -> Result<Begun, Failed> {
+pub(crate) fn begin(identity: &Identity, _behind: Behind) -> Result<Begun, Failed> {
     let (talk, child_talk) = fd::pair().during("make a socket pair")?;
     let (written, done) = io::pipe().during("make a pipe")?;
     match clone::fork(Namespaces::USER, None).during("make a user namespace")? {

@@ -102,6 +102,7 @@ pub fn build(
         false => note(sandbox, &spec, &plan, &confined)?,
         true => visit::state(sandbox)?,
     };
+    state.machine = backend.machine();
     state.published = wall.published.iter().map(Published::wish).collect();
     match is_visited {
         false => stand_in(sandbox, &mut plan, &mut state)?,
@@ -317,14 +318,17 @@ fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
 
 /// Waits until the sandbox is sealed; meanwhile tasks get ready for it.
 pub async fn sealed(keeper: &Keeper, backend: &dyn Backend) -> Result<(), Refusal> {
-    let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
-    // Who cannot be told of it waits below.
-    if let Ok(Some(copy)) = copy
-        && let Ok(sealing) = watched(copy, Interest::READABLE)
-    {
-        let _ = sealing.readable().await;
+    // A machine has to boot after that.
+    while keeper.launched.sealing.borrow().is_some() {
+        let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
+        // Who cannot be told of it waits below.
+        if let Ok(Some(copy)) = copy
+            && let Ok(sealing) = watched(copy, Interest::READABLE)
+        {
+            let _ = sealing.readable().await;
+        }
+        backend.seal(&keeper.plan, &keeper.launched)?;
     }
-    backend.seal(&keeper.plan, &keeper.launched)?;
     keeper.serve_mounts(keeper.launched.served.take())
 }
 
