@@ -58,9 +58,7 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
         return visit::keep(&sandbox, lock, socket, &first.begin);
     }
     match begin(first, &sandbox) {
-        Ok((born, place, listener, first)) => {
-            keep(&sandbox, lock, (born, &place), listener, (socket, first))
-        }
+        Ok((born, place, listener, first)) => keep(&sandbox, lock, (born, &place), listener, (socket, first)),
         Err(refusal) => Ok(refuse(&sandbox, lock, &socket, refusal)),
     }
 }

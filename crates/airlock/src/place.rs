@@ -9,7 +9,6 @@ use airlock_engine::{
     store::Sandbox,
 };
 use airlock_protocol::{control::Refusal, spec};
-use std::path::Path;
 
 /// A place to run.
 pub(crate) struct Place {
@@ -30,9 +29,8 @@ impl Place {
 
 /// The place that a sandbox asks for.
 pub(crate) fn choose(sandbox: &Sandbox) -> Result<Place, Refusal> {
-    let spec = sandbox
-        .spec()
-        .map_err(|err| refusal(125, "the sandbox's spec is lost", Some(&chain(&err)), None))?;
+    let spec =
+        sandbox.spec().map_err(|err| refusal(125, "the sandbox's spec is lost", Some(&chain(&err)), None))?;
     match spec.backend {
         spec::Place::Namespaces => Ok(Place { backend: Box::new(Namespaces), first: &GUEST }),
         spec::Place::Microvm => machine(sandbox.store().home(), spec.kernel.as_deref()),
@@ -105,7 +103,11 @@ mod machines {
         let is_package = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "deb");
         let package = files_below(folder).into_iter().find(is_package).ok_or(io::ErrorKind::NotFound)?;
         let status = Command::new(UNPACKER).arg("-x").arg(package).arg(folder.join("tree")).status()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("{UNPACKER} ended with {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{UNPACKER} ended with {status}")))
+        }
     }
 
     /// A module by its name; Debian 13 and later compress them.
@@ -155,8 +157,9 @@ mod machines {
 
 #[cfg(not(feature = "microvm"))]
 mod machines {
-    use super::{Failure, Path, Place, Refusal, Voice};
+    use super::{Failure, Place, Refusal, Voice};
     use airlock_engine::plan::refusal;
+    use std::path::Path;
 
     pub(crate) fn machine(_: &Path, _: Option<&Path>) -> Result<Place, Refusal> {
         let fix = "cargo build --features microvm, or --backend namespaces";

@@ -102,7 +102,7 @@ fn boot_and_save(socket: UnixStream, path: &Path) -> io::Result<()> {
         let told = qmp.ask("query-migrate", json!({}), None).map_err(failed)?;
         match told["status"].as_str() {
             Some("completed") => break,
-            Some("failed" | "cancelled") => return Err(failed("QEMU could not save the machine")),
+            Some("failed" | "cancelled") => return Err(io::Error::other("QEMU could not save the machine")),
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
     }
