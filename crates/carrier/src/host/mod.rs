@@ -5,6 +5,7 @@
 //! - [`descriptors`]: what the keeper passes, as streams
 
 pub(crate) mod descriptors;
+pub(crate) mod files;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +82,7 @@ pub(crate) fn run() -> io::Result<()> {
     let outcome = fd::inherited(carry::OUTCOME)?;
     let port = fd::inherited(carry::LINK_SOCKET)?;
     let machine = orders(fd::inherited(carry::ORDERS)?)?;
+    let _files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
     let mut host = Host::new(keeper, Mux::new(port)?, Some(outcome));
     host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
     let ended = loop {

@@ -8,6 +8,7 @@
 
 mod boot;
 mod descriptors;
+mod files;
 mod inside;
 mod orders;
 mod serve;
@@ -104,12 +105,12 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
         }
         Side::Parent(_) => drop((their_link, their_talk)),
     }
-    let tree = mount::clone_tree(CWD, Path::new("/trial"), mount::Depth::One).during("find the root")?;
-    fd::send_all(talk.as_fd(), b"r", &[tree.as_fd()]).during("speak to the guest's process")?;
+    let files = files::Files::mount(ports.files).during("mount the files")?;
+    fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
-    let settling = settle::Settling::start(|| ()).during("start a thread")?;
+    let settling = settle::Settling::start(move || drop(files.settle())).during("start a thread")?;
     Ok(serve::Served::new(guest, mux, terminals, settling))
 }
 

@@ -173,6 +173,15 @@ pub enum Request<'a> {
         /// Which of them.
         what: Seek,
     },
+    /// Copy bytes of one open file to another.
+    Copy {
+        /// From where.
+        from: (Handle, u64),
+        /// Where to.
+        to: (Handle, u64),
+        /// How many.
+        length: u64,
+    },
     /// A descriptor of a file is closed by an owner of locks.
     Flush(Handle, u64),
     /// Take, change, give back or find a lock.
@@ -236,7 +245,7 @@ fn body<'a>(head: &Head, bytes: Bytes<'a>) -> Answer<Option<Request<'a>>> {
     let operation = head.operation;
     match operation {
         1 | 6 | 8..=13 | 45 => names(operation, bytes),
-        14..=16 | 18 | 20 | 35 | 43 | 46 => files(operation, bytes),
+        14..=16 | 18 | 20 | 35 | 43 | 46 | 47 => files(operation, bytes),
         21..=24 => attributes(operation, bytes),
         27..=30 | 44 => Ok(directories(operation, bytes)),
         31..=33 => locks(operation, bytes),
@@ -320,6 +329,7 @@ fn files(operation: u32, mut bytes: Bytes<'_>) -> Answer<Option<Request<'_>>> {
         18 => bytes.u64().map(|handle| Request::Release(Handle(handle))),
         20 => bytes.u64().map(|handle| Request::Sync(Handle(handle))),
         43 => return allocate(bytes),
+        47 => copy(bytes),
         _ => {
             let found = (|| Some((Handle(bytes.u64()?), bytes.u64()?, bytes.u32()?)))();
             let Some((handle, offset, whence)) = found else { return Ok(None) };
@@ -357,6 +367,13 @@ fn allocate(mut bytes: Bytes<'_>) -> Answer<Option<Request<'_>>> {
         return Err(Errno::INVAL);
     }
     Ok(Some(Request::Allocate { handle, how, offset, length }))
+}
+
+fn copy(mut bytes: Bytes<'_>) -> Option<Request<'_>> {
+    let from = (Handle(bytes.u64()?), bytes.u64()?);
+    bytes.skip(8)?;
+    let to = (Handle(bytes.u64()?), bytes.u64()?);
+    Some(Request::Copy { from, to, length: bytes.u64()? })
 }
 
 /// The flags of open(2).
