@@ -41,8 +41,11 @@ pub(crate) fn choose(sandbox: &Sandbox) -> Result<Place, Refusal> {
 mod machines {
     use super::{Failure, GUEST, Guest, Place, Refusal, Voice};
     use crate::{packages::Client, say::say};
-    use airlock_backends::microvm::{Microvm, Programs, kernel};
-    use airlock_engine::plan::bounds::MACHINE_MEMORY;
+    use airlock_backends::microvm::{Microvm, Programs, kernel, monitor::Monitor, qemu};
+    use airlock_engine::{
+        doctor::{Finding, Fix, Report, Status, Step},
+        plan::{bounds::MACHINE_MEMORY, chain},
+    };
     use std::{
         fs, io,
         path::{Path, PathBuf},
@@ -88,6 +91,44 @@ mod machines {
         machine
             .warm_up(MACHINE_MEMORY)
             .map_err(|err| Failure::because("the machine cannot be booted", &err).fix("airlock doctor"))
+    }
+
+    /// What machines need and have here, behind what is known of this host otherwise.
+    pub(crate) fn examine(home: &Path, report: &mut Report) {
+        let own = |name, status, says: String, fix| Finding { name, status, says, fix, stops_run: false };
+        let monitor = Monitor::find(home);
+        report.findings.push(match &monitor {
+            Some(monitor) => {
+                own("qemu", Status::Ok, format!("QEMU {} runs micro-VMs", monitor.version), None)
+            }
+            None => {
+                let says = format!("there is no {} for micro-VMs (`run` does not need it)", qemu::PROGRAM);
+                let fix = Fix::root(vec![Step::run(["apt-get", "install", "qemu-system-x86"])]);
+                own("qemu", Status::Missing, says, Some(fix))
+            }
+        });
+        report.findings.push(match kernel::Kernel::usual(home) {
+            Ok(kernel) => {
+                own("vm-kernel", Status::Ok, format!("micro-VMs boot Linux {}", kernel.version), None)
+            }
+            Err(err) => {
+                let fix = Fix::advice("airlock prefetch --backend microvm");
+                own(
+                    "vm-kernel",
+                    Status::Missing,
+                    format!("{} (`run` does not need it)", chain(&err)),
+                    Some(fix),
+                )
+            }
+        });
+        // That the device can be opened says little.
+        let emulated = monitor.and_then(|monitor| monitor.emulated);
+        if let Some(why) = emulated
+            && let Some(kvm) = report.findings.iter_mut().find(|finding| finding.name == "kvm")
+            && kvm.status == Status::Ok
+        {
+            (kvm.status, kvm.says) = (Status::Degraded, format!("micro-VMs are emulated, slow: {why}"));
+        }
     }
 
     /// The package of a line such as `Inst linux-image-6.1.0-55-cloud-amd64 (6.1.192-1 Debian:12/stable [amd64])`.
@@ -166,10 +207,12 @@ mod machines {
         Err(refusal(2, "this airlock runs no machines", Some("it was built without them"), Some(fix)))
     }
 
+    pub(crate) fn examine(_: &Path, _: &mut airlock_engine::doctor::Report) {}
+
     pub(crate) fn fetch(_: &Path, _: Voice) -> Result<(), Failure> {
         machine(Path::new("/"), None).map(drop).map_err(Failure::from)
     }
 }
 
-pub(crate) use machines::fetch;
 use machines::machine;
+pub(crate) use machines::{examine, fetch};

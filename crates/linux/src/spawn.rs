@@ -197,7 +197,12 @@ pub fn with_file_ids<T>(uid: u32, gid: u32, what: impl FnOnce() -> T) -> T {
 
 /// Becomes the guest: descriptor 3 is its link, its standard streams are the sandbox's `/dev/null`, everything else
 /// closes. Returns only on failure.
-pub fn execute_guest(guest: OwnedFd, link: OwnedFd, further: Vec<OwnedFd>) -> io::Error {
+pub fn execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Error {
+    execute_guest_with(guest, link, Vec::new())
+}
+
+/// The same, and it finds `further` behind its link.
+pub fn execute_guest_with(guest: OwnedFd, link: OwnedFd, further: Vec<OwnedFd>) -> io::Error {
     let Err(err) = try_execute_guest(guest, link, further);
     err
 }

@@ -93,5 +93,5 @@ pub(super) fn forbid_memory_images() -> Result<(), Failed> {
 /// closes.
 pub(super) fn execute<T>(guest: OwnedFd, link: OwnedFd, further: Vec<OwnedFd>) -> Result<T, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
-    Err(spawn::execute_guest(guest, link, further)).during("execute the guest")
+    Err(spawn::execute_guest_with(guest, link, further)).during("execute the guest")
 }

@@ -20,15 +20,14 @@ use crate::{
 };
 use airlock_linux::{
     clone::{self, Namespaces, Side},
-    fd, mount,
+    fd,
 };
 use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use std::{
     fmt::Display,
     io,
     os::fd::{AsFd as _, OwnedFd},
-    path::Path,
 };
 
 /// Something that could not be done, and why not.
