@@ -3,6 +3,7 @@
 //! To the keeper it is the guest. What it hears from the machine is hostile: whatever breaks a rule ends the sandbox.
 //!
 //! - [`descriptors`]: what the keeper passes, as streams
+//! - [`files`]: the machine's files
 
 pub(crate) mod descriptors;
 pub(crate) mod files;
@@ -149,11 +150,11 @@ impl Host {
         others.extend(signals.map(|signals| (signals.as_fd(), PollFlags::IN)));
         let timeout = (!self.is_ready).then(|| self.deadline.saturating_duration_since(Instant::now()));
         let waiting = Waiting { others, listens: self.keeper.has_room(), timeout };
-        let Turn { others, messages } = self.mux.turn(waiting)?;
+        let Turn { others, message } = self.mux.turn(waiting)?;
         if !self.is_ready && Instant::now() >= self.deadline {
             return Err(Ended::Late);
         }
-        for message in messages {
+        if let Some(message) = message {
             self.heard(message)?;
         }
         let keeper = others.first().copied().unwrap_or(PollFlags::empty());

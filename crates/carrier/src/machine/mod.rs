@@ -2,6 +2,7 @@
 //!
 //! - [`boot`]: until it waits for its orders; there a warm machine is saved
 //! - [`orders`]: what it is for
+//! - [`files`]: the root, which the host serves
 //! - [`inside`]: the process that becomes the guest
 //! - [`serve`], [`descriptors`]: messages and streams between host and guest
 //! - [`settle`]: everything is written before an end is told
@@ -23,6 +24,7 @@ use airlock_linux::{
     fd,
 };
 use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
+use files::Files;
 use rustix::fs::{Mode, OFlags};
 use std::{
     fmt::Display,
@@ -90,6 +92,7 @@ fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
 fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
     let machine = &configure.machine;
     orders::follow(configure)?;
+    orders::network(machine)?;
     let group = orders::group(machine)?;
     let terminals = inside::terminals(machine)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -104,12 +107,14 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
         }
         Side::Parent(_) => drop((their_link, their_talk)),
     }
-    let files = files::Files::mount(ports.files).during("mount the files")?;
+    // From here on this process has more than one thread.
+    let files = Files::mount(ports.files).during("mount the served files")?;
     fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
-    let settling = settle::Settling::start(move || drop(files.settle())).during("start a thread")?;
+    let settle = move || drop(files.settle());
+    let settling = settle::Settling::start(settle).during("start a thread")?;
     Ok(serve::Served::new(guest, mux, terminals, settling))
 }
 

@@ -52,8 +52,8 @@ impl Served {
         let others =
             vec![(self.guest.as_fd(), self.guest.interest(listens)), (self.settling.as_fd(), PollFlags::IN)];
         let waiting = Waiting { others, listens: self.guest.has_room(), timeout: None };
-        let Turn { others, messages } = self.mux.turn(waiting)?;
-        for message in messages {
+        let Turn { others, message } = self.mux.turn(waiting)?;
+        if let Some(message) = message {
             self.heard(message)?;
         }
         if let Some(settled) = self.settling.settled() {

@@ -4,9 +4,9 @@
 //! last; messages wait for no more than what the port has taken already. What is held is bounded: a window for each
 //! stream in either direction, and one message.
 //!
-//! - [`endpoint`]: descriptors
-//! - [`stream`]: one stream
-//! - [`port`]: the bytes between both ends
+//! - `endpoint`: descriptors
+//! - `stream`: one stream
+//! - `port`: the bytes between both ends
 
 mod endpoint;
 mod port;
@@ -34,6 +34,8 @@ pub(crate) struct Mux {
     streams: BTreeMap<u32, Stream>,
     /// Who was served last.
     last: u32,
+    /// Whether more than the last message has arrived already.
+    has_more: bool,
 }
 
 /// What the other end may not do. Nothing it says counts after it.
@@ -84,14 +86,15 @@ pub(crate) struct Waiting<'a> {
 pub(crate) struct Turn {
     /// What the caller's descriptors are ready for, in their order.
     pub(crate) others: Vec<PollFlags>,
-    /// What the other end said that concerns the caller.
-    pub(crate) messages: Vec<Message>,
+    /// What the other end said that concerns the caller. It may open a stream of which is spoken next, so nothing behind
+    /// it is heard before the next turn.
+    pub(crate) message: Option<Message>,
 }
 
 impl Mux {
     /// Takes the port, which from now on never waits.
     pub(crate) fn new(port: OwnedFd) -> io::Result<Mux> {
-        Ok(Mux { port: Port::new(port)?, streams: BTreeMap::new(), last: 0 })
+        Ok(Mux { port: Port::new(port)?, streams: BTreeMap::new(), last: 0, has_more: false })
     }
 
     /// A new stream; both ends open it before either says anything of it.
@@ -144,17 +147,22 @@ impl Mux {
 
     /// Waits for something to happen, and does what can be done of it.
     pub(crate) fn turn(&mut self, waiting: Waiting<'_>) -> Result<Turn, Broken> {
+        let listens = waiting.listens;
         let ready = self.wait(waiting).map_err(Broken::Port)?;
         if ready.port.intersects(PollFlags::OUT) {
             self.port.flush()?;
         }
-        let messages = match ready.port.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+        let arrived = ready.port.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
+        if arrived && !self.has_more {
+            self.port.fill()?;
+        }
+        let message = match listens && (arrived || self.has_more) {
             true => self.listen()?,
-            false => Vec::new(),
+            false => None,
         };
         self.serve(&ready.streams);
         self.port.flush()?;
-        Ok(Turn { others: ready.others, messages })
+        Ok(Turn { others: ready.others, message })
     }
 
     fn wait(&self, waiting: Waiting<'_>) -> io::Result<Ready> {
@@ -171,7 +179,8 @@ impl Mux {
             polled.push(PollFd::from_borrowed_fd(fd, flags));
             numbers.push(*number);
         }
-        let timeout = if streams.is_empty() { waiting.timeout } else { Some(Duration::ZERO) };
+        let is_busy = !streams.is_empty() || (self.has_more && waiting.listens);
+        let timeout = if is_busy { Some(Duration::ZERO) } else { waiting.timeout };
         let timeout =
             timeout.map(|timeout| Timespec::try_from(timeout).map_err(io::Error::other)).transpose()?;
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
@@ -187,16 +196,16 @@ impl Mux {
         Ok(Ready { port, others, streams })
     }
 
-    /// Takes in what the other end said. What concerns no stream is the caller's.
-    fn listen(&mut self) -> Result<Vec<Message>, Broken> {
-        self.port.fill()?;
-        let mut messages = Vec::new();
+    /// Takes in what the other end said, up to what concerns the caller.
+    fn listen(&mut self) -> Result<Option<Message>, Broken> {
         while let Some(message) = self.port.next().map_err(|err| Broken::Rules(Violation::Malformed(err)))? {
             if let Some(message) = self.heard(message).map_err(Broken::Rules)? {
-                messages.push(message);
+                self.has_more = true;
+                return Ok(Some(message));
             }
         }
-        Ok(messages)
+        self.has_more = false;
+        Ok(None)
     }
 
     fn heard(&mut self, message: Message) -> Result<Option<Message>, Violation> {

@@ -267,6 +267,7 @@ impl Stream {
     }
 
     /// Bytes that are held for it.
+    #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.receiving.as_ref().map_or(0, |receiving| receiving.queue.len())
     }

@@ -36,7 +36,7 @@ impl Pair {
         for mux in [&mut self.left, &mut self.right] {
             let waiting =
                 Waiting { others: Vec::new(), listens: true, timeout: Some(Duration::from_millis(1)) };
-            assert_eq!(mux.turn(waiting).unwrap().messages, []);
+            assert_eq!(mux.turn(waiting).unwrap().message, None);
         }
         self.most_held = self.most_held.max(self.left.held()).max(self.right.held());
     }
@@ -187,6 +187,29 @@ fn a_terminal_that_shows_nothing_holds_up_nobody() {
     assert!(mux.is_marked(&[1]));
     mux.turn(Waiting { others: Vec::new(), listens: true, timeout: None }).unwrap();
     assert!(!mux.is_marked(&[1]));
+}
+
+#[test]
+fn what_opens_a_stream_is_heard_before_what_is_said_of_it() {
+    let (port, other) = fd::pair().unwrap();
+    let mut mux = Mux::new(port).unwrap();
+    let opens = Message::Guest { descriptors: Vec::new(), message: b"{}".to_vec() };
+    let said =
+        [opens.clone(), Message::Data { stream: 1, bytes: b"hello".to_vec() }, Message::End { stream: 1 }];
+    let bytes: Vec<u8> = said.iter().flat_map(|message| message.encode().unwrap()).collect();
+    (&File::from(other.try_clone().unwrap())).write_all(&bytes).unwrap();
+    let turn = |mux: &mut Mux| {
+        mux.turn(Waiting { others: Vec::new(), listens: true, timeout: None }).unwrap().message
+    };
+    assert_eq!(turn(&mut mux), Some(opens));
+    let (mut read, write) = io::pipe().unwrap();
+    mux.open(1, Endpoint::new(write.into(), Owner::Us).unwrap(), Ways::In).unwrap();
+    while !mux.streams.is_empty() {
+        assert_eq!(turn(&mut mux), None);
+    }
+    let mut seen = String::new();
+    read.read_to_string(&mut seen).unwrap();
+    assert_eq!(seen, "hello");
 }
 
 #[test]

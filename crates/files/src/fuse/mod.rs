@@ -14,6 +14,7 @@
 
 mod backed;
 mod channel;
+mod decode;
 mod reply;
 mod request;
 mod server;
@@ -23,8 +24,9 @@ mod wire;
 
 pub use backed::Backing;
 pub use channel::Inlet;
+pub use decode::decode;
 pub use reply::{ANSWER_HEAD, Reply};
-pub use request::{HEAD, Head, Locking, Malformed, Request, decode};
+pub use request::{HEAD, Head, Locking, Malformed, Request};
 pub use server::{BUFFER, Server};
 pub use session::{MOST_WRITTEN, Outcome, Session};
 pub use waiting::Granted;

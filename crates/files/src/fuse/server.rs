@@ -7,8 +7,9 @@
 use super::{
     backed::Backing,
     channel::Channel,
+    decode::decode,
     reply::Reply,
-    request::{Head, decode},
+    request::Head,
     session::{MOST_WRITTEN, Outcome, Session},
 };
 use crate::provider::Provider;

@@ -2,8 +2,9 @@
 
 use super::{
     backed::{Backed, Backing},
+    decode::decode,
     reply::Reply,
-    request::{Head, Locking, Malformed, Request, decode},
+    request::{Head, Locking, Malformed, Request},
     waiting::{Granted, Waiting},
     wire::Put,
 };

@@ -9,7 +9,10 @@ use super::{
     netlink::{self, Body, CREATE, EXCLUSIVE, Messages, Protocol, REPLACE, Refused},
     seat::{During as _, Error, OUTSIDE_V6, OWN_V4, OWN_V6},
 };
-use std::{net::IpAddr, os::fd::AsFd};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    os::fd::AsFd,
+};
 
 // linux/rtnetlink.h, linux/if_addr.h, linux/if_link.h, linux/neighbour.h
 const NEW_LINK: u16 = 16;
@@ -19,6 +22,7 @@ const NEW_NEIGHBOUR: u16 = 28;
 const MAKE: u16 = CREATE | EXCLUSIVE;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
+const TO: u16 = 1;
 const OUT_DEVICE: u16 = 4;
 const GATEWAY: u16 = 5;
 const PREFERRED_SOURCE: u16 = 7;
@@ -27,6 +31,7 @@ const TABLE_MAIN: u8 = 254;
 const TABLE_LOCAL: u8 = 255;
 const PROTOCOL_BOOT: u8 = 3;
 const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
 const SCOPE_HOST: u8 = 254;
 const TO_ELSEWHERE: u8 = 1;
 const TO_LOCAL: u8 = 2;
@@ -78,11 +83,11 @@ pub(super) struct Cable {
 pub(super) fn set_up(families: Families) -> Result<Families, Error> {
     let mut messages = Messages::new();
     loopback(&mut messages);
-    address(&mut messages, LO, (OWN_V4.into(), OWN_V4.into()), OWN_V4_BITS);
+    address(&mut messages, LO, OWN_V4.into(), OWN_V4_BITS);
     default_here(&mut messages, Table::Local, OWN_V4.into());
     if families == Families::Both {
-        address(&mut messages, LO, (OWN_V6.into(), OWN_V6.into()), 128);
-        address(&mut messages, LO, (OUTSIDE_V6.into(), OUTSIDE_V6.into()), 128);
+        address(&mut messages, LO, OWN_V6.into(), 128);
+        address(&mut messages, LO, OUTSIDE_V6.into(), 128);
         default_here(&mut messages, Table::Local, OWN_V6.into());
     }
     send(messages, families)
@@ -128,16 +133,14 @@ fn link(
     messages.add(purpose, (NEW_LINK, 0), &fixed, fill);
 }
 
-/// An address of a device, and that at its other end (or the same again).
-///
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
-pub(super) fn address(messages: &mut Messages, device: u32, (own, other): (IpAddr, IpAddr), bits: u8) {
+pub(super) fn address(messages: &mut Messages, device: u32, own: IpAddr, bits: u8) {
     let [a, b, c, d] = device.to_ne_bytes();
     let fixed = [family(own), bits, NO_DUPLICATE_DETECTION, SCOPE_UNIVERSE, a, b, c, d];
     let purpose = if own.is_ipv6() { ADDRESS_V6 } else { "give the sandbox its address" };
     messages.add(purpose, (NEW_ADDRESS, MAKE), &fixed, |body| {
         put(body, LOCAL, own);
-        put(body, ADDRESS, other);
+        put(body, ADDRESS, own);
     });
 }
 
@@ -145,7 +148,7 @@ pub(super) fn address(messages: &mut Messages, device: u32, (own, other): (IpAdd
 pub(super) fn default_here(messages: &mut Messages, table: Table, source: IpAddr) {
     let scope = if source.is_ipv4() { SCOPE_HOST } else { SCOPE_UNIVERSE };
     let table = if table == Table::Local { TABLE_LOCAL } else { TABLE_MAIN };
-    route(messages, [family(source), table, scope, TO_LOCAL], 0, |body| {
+    route(messages, [family(source), 0, table, scope, TO_LOCAL], 0, |body| {
         body.bytes(OUT_DEVICE, &LO.to_ne_bytes());
         put(body, PREFERRED_SOURCE, source);
     });
@@ -153,22 +156,40 @@ pub(super) fn default_here(messages: &mut Messages, table: Table, source: IpAddr
 
 /// Whatever has no other route goes to the other end of a device.
 pub(super) fn default_through(messages: &mut Messages, device: u32, gateway: IpAddr) {
-    route(messages, [family(gateway), TABLE_MAIN, SCOPE_UNIVERSE, TO_ELSEWHERE], ON_LINK, |body| {
+    route(messages, [family(gateway), 0, TABLE_MAIN, SCOPE_UNIVERSE, TO_ELSEWHERE], ON_LINK, |body| {
         body.bytes(OUT_DEVICE, &device.to_ne_bytes());
         put(body, GATEWAY, gateway);
+    });
+}
+
+/// Who is at the other end of a device.
+pub(super) fn through(messages: &mut Messages, device: u32, other: IpAddr) {
+    let (bits, scope) = if other.is_ipv4() { (32, SCOPE_LINK) } else { (128, SCOPE_UNIVERSE) };
+    route(messages, [family(other), bits, TABLE_MAIN, scope, TO_ELSEWHERE], 0, |body| {
+        put(body, TO, other);
+        body.bytes(OUT_DEVICE, &device.to_ne_bytes());
+    });
+}
+
+/// An address of IPv6 is this host's from now on, not only when the kernel gets to it (net/ipv6/addrconf.c,
+/// `addrconf_dad_work`).
+pub(super) fn here(messages: &mut Messages, device: u32, own: Ipv6Addr) {
+    route(messages, [IPV6, 128, TABLE_LOCAL, SCOPE_UNIVERSE, TO_LOCAL], 0, |body| {
+        put(body, TO, own.into());
+        body.bytes(OUT_DEVICE, &device.to_ne_bytes());
     });
 }
 
 /// `struct rtmsg`: family, destination and source lengths, tos, table, protocol, scope, type, flags.
 fn route(
     messages: &mut Messages,
-    [family, table, scope, kind]: [u8; 4],
+    [family, bits, table, scope, kind]: [u8; 5],
     flags: u32,
     fill: impl FnOnce(&mut Body<'_>),
 ) {
     let [a, b, c, d] = flags.to_ne_bytes();
-    let fixed = [family, 0, 0, 0, table, PROTOCOL_BOOT, scope, kind, a, b, c, d];
-    messages.add("make the default route", (NEW_ROUTE, MAKE), &fixed, fill);
+    let fixed = [family, bits, 0, 0, table, PROTOCOL_BOOT, scope, kind, a, b, c, d];
+    messages.add("make a route", (NEW_ROUTE, MAKE), &fixed, fill);
 }
 
 /// Who has an address at the other end. Nobody is asked.

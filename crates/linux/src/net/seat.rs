@@ -84,9 +84,11 @@ pub fn build(groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
 /// Proved by the machine's own means before anybody has it.
 pub fn build_for_machine(device: OwnedFd, groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
     let families = sockets::families().during("ask for IPv6")?;
+    // First, so that not even the kernel's own first words go out by the device.
+    let rules = lay(wall::Of::Machine)?;
     let families = machine::gateway::set_up(&device, families)?;
     settings::write(groups)?;
-    let seat = Seat { tap: Some(device), ..take(families, wall::Of::Machine)? };
+    let seat = Seat { tap: Some(device), ..take(families, [OUTSIDE_V4.into(), OUTSIDE_V6.into()], rules)? };
     machine::prove::prove(&seat)?;
     Ok(seat)
 }
@@ -101,20 +103,23 @@ pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
 
 /// The second part: rules and sockets.
 pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
-    take(families, wall::Of::Programs)
+    let addresses = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    take(families, addresses, lay(wall::Of::Programs)?)
 }
 
-fn take(families: Families, of: wall::Of) -> Result<Seat, Error> {
+/// The rules, by the socket for them.
+fn lay(of: wall::Of) -> Result<OwnedFd, Error> {
     let rules = netlink::socket(netlink::Protocol::Netfilter).during("open a netlink socket for rules")?;
     wall::transaction(of).commit(rules.as_fd())?;
+    Ok(rules)
+}
+
+/// Sockets at these addresses, so far as there are such.
+fn take(families: Families, addresses: [IpAddr; 2], rules: OwnedFd) -> Result<Seat, Error> {
     settings::shorten_memory();
     let refusals = refusals::listen()?;
     let mut seat =
         Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals, tap: None };
-    let addresses: [IpAddr; 2] = match of {
-        wall::Of::Programs => [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-        wall::Of::Machine => [OUTSIDE_V4.into(), OUTSIDE_V6.into()],
-    };
     for address in addresses {
         if address.is_ipv6() && families == Families::V4 {
             continue;

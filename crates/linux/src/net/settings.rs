@@ -50,10 +50,15 @@ pub(super) fn forbid_forwarding(families: Families) -> Result<(), Error> {
     }
 }
 
-/// Has every refused packet answered, as on `lo`. Not part of the wall, so it may fail.
+/// Has every refused packet answered, as on `lo`, so far as this kernel lets a namespace decide. Not part of the wall.
 pub(super) fn answer_always() {
-    for path in ["/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv6/icmp/ratelimit"] {
-        let _ = std::fs::write(path, "0");
+    for (path, value) in [
+        ("/proc/sys/net/ipv4/icmp_ratelimit", "0"),
+        ("/proc/sys/net/ipv6/icmp/ratelimit", "0"),
+        ("/proc/sys/net/ipv4/icmp_msgs_per_sec", "100000"),
+        ("/proc/sys/net/ipv4/icmp_msgs_burst", "5000"),
+    ] {
+        let _ = std::fs::write(path, value);
     }
 }
 

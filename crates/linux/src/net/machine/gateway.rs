@@ -24,12 +24,14 @@ pub(in crate::net) fn set_up(device: &OwnedFd, families: Families) -> Result<Fam
     ends(&mut messages, cable, (OUTSIDE_V4.into(), OWN_V4.into()), 32);
     if families == Families::Both {
         ends(&mut messages, cable, (OUTSIDE_V6.into(), OWN_V6.into()), 128);
+        links::here(&mut messages, device, OUTSIDE_V6);
     }
     links::send(messages, families)
 }
 
 fn ends(messages: &mut Messages, cable: Cable, (own, other): (IpAddr, IpAddr), bits: u8) {
-    links::address(messages, cable.device, (own, other), bits);
+    links::address(messages, cable.device, own, bits);
+    links::through(messages, cable.device, other);
     links::neighbour(messages, cable, other);
     links::default_here(messages, Table::Main, own);
 }

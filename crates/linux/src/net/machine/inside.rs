@@ -23,13 +23,14 @@ pub fn set_up(device: &str, families: Families, groups: &RangeInclusive<u32>) ->
     ends(&mut messages, cable, (OWN_V4.into(), OUTSIDE_V4.into()), 32);
     if families == Families::Both {
         ends(&mut messages, cable, (OWN_V6.into(), OUTSIDE_V6.into()), 128);
+        links::here(&mut messages, number, OWN_V6);
     }
     links::send(messages, families)?;
     settings::write(groups)
 }
 
 fn ends(messages: &mut Messages, cable: Cable, (own, gateway): (IpAddr, IpAddr), bits: u8) {
-    links::address(messages, cable.device, (own, own), bits);
+    links::address(messages, cable.device, own, bits);
     links::neighbour(messages, cable, gateway);
     links::default_through(messages, cable.device, gateway);
 }

@@ -12,13 +12,14 @@
 //! | `prove`, `frames` | the trial by the machine's own means, before there is one |
 //! | `inside` | the machine's side: [`set_up`] |
 
-mod frames;
+pub(super) mod frames;
 pub(super) mod gateway;
 mod inside;
 pub(super) mod prove;
-mod tap;
+pub(super) mod tap;
 pub(super) mod wall;
 
+pub use super::links::Families;
 pub use inside::set_up;
 pub use tap::{DEVICE, open};
 

@@ -126,14 +126,17 @@ fn trial(tap: BorrowedFd<'_>, family: Family) -> Result<(), Error> {
     if heard.iter().any(|answer| matches!(answer, Answer::Accepted(_))) {
         return Err(Error::Open("a machine's forbidden connection was made"));
     }
-    if heard != expected {
+    // A kernel may keep such an answer to itself when there are many; nothing else.
+    let certain = |answer: &&Answer| !matches!(answer, Answer::Unreachable(_));
+    let answered = heard.iter().filter(certain).eq(expected.iter().filter(certain));
+    if !answered || heard.iter().any(|answer| !expected.contains(answer)) {
         return Err(Error::Open("a machine is not answered as it should be"));
     }
     Ok(())
 }
 
 /// All answers up to the last one, or those that came before patience ended.
-fn hear(tap: BorrowedFd<'_>, last: Answer) -> io::Result<Vec<Answer>> {
+pub(in crate::net) fn hear(tap: BorrowedFd<'_>, last: Answer) -> io::Result<Vec<Answer>> {
     let (mut heard, mut bytes) = (Vec::new(), [0u8; LONGEST_FRAME]);
     while heard.last() != Some(&last) {
         match rustix::io::read(tap, &mut bytes[..]) {

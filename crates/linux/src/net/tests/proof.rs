@@ -2,10 +2,7 @@
 
 use super::*;
 use crate::{
-    net::{
-        machine,
-        seat::{self, build_for_machine},
-    },
+    net::{machine, seat},
     seccomp::trial::in_own_user_namespace,
 };
 
