@@ -40,6 +40,7 @@ mod images_store;
 mod keeper;
 mod limits;
 mod limits_disk;
+mod microvm;
 mod net;
 mod net_clients;
 mod net_config;
