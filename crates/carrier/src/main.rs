@@ -3,11 +3,17 @@
 //! On the host it is executed in the guest's place, with the whole root of the sandbox around it; in the machine it is
 //! `/init`. Between them are two ports: one for messages and streams, one for files.
 //!
+//! - [`mux`]: many streams over one port
+//! - [`link`]: frames and descriptors
+//! - [`hold`]: messages that wait for streams
 //! - [`host`]: the end on the host
 //! - [`machine`]: the end in the machine
 
+mod hold;
 mod host;
+mod link;
 mod machine;
+mod mux;
 
 use std::{env, process};
 

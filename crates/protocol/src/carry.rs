@@ -128,11 +128,6 @@ pub enum Message {
         /// Its size.
         size: Size,
     },
-    /// From the machine: its kernel has ended so many processes for want of memory.
-    OutOfMemory {
-        /// How many so far.
-        kills: u32,
-    },
 }
 
 /// A descriptor and its stream.
@@ -219,7 +214,6 @@ const CREDIT: u8 = 6;
 const END: u8 = 7;
 const HANG_UP: u8 = 8;
 const RESIZE: u8 = 9;
-const OUT_OF_MEMORY: u8 = 10;
 
 impl Message {
     /// The bytes to send. Fails where a body is longer than any reader accepts.
@@ -250,7 +244,6 @@ impl Message {
             Message::Resize { stream, size } => {
                 (RESIZE, *stream, [size.rows.to_be_bytes(), size.columns.to_be_bytes()].concat())
             }
-            Message::OutOfMemory { kills } => (OUT_OF_MEMORY, 0, kills.to_be_bytes().to_vec()),
         })
     }
 
@@ -278,7 +271,6 @@ impl Message {
                 let (rows, columns) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
                 Ok(Message::Resize { stream, size: Size { rows, columns } })
             }
-            OUT_OF_MEMORY => Ok(Message::OutOfMemory { kills: number()? }),
             other => Err(Malformed::Kind(other)),
         }
     }
@@ -290,7 +282,7 @@ fn longest(kind: u8) -> usize {
         CONFIGURE | GUEST => MOST_BODY,
         FAILED => MOST_WORDS,
         DATA => MOST_DATA,
-        CREDIT | RESIZE | OUT_OF_MEMORY => 4,
+        CREDIT | RESIZE => 4,
         _ => 0,
     }
 }
@@ -336,7 +328,7 @@ impl Decoder {
         let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let [kind, a, b, c, d, e, f, g, h] = *header;
         let length = u32::from_be_bytes([e, f, g, h]) as usize;
-        if !(CONFIGURE..=OUT_OF_MEMORY).contains(&kind) {
+        if !(CONFIGURE..=RESIZE).contains(&kind) {
             return Err(Malformed::Kind(kind));
         }
         if length > longest(kind) {
@@ -408,7 +400,6 @@ mod tests {
             any::<u32>().prop_map(|stream| Message::End { stream }),
             any::<u32>().prop_map(|stream| Message::HangUp { stream }),
             (any::<u32>(), size()).prop_map(|(stream, size)| Message::Resize { stream, size }),
-            any::<u32>().prop_map(|kills| Message::OutOfMemory { kills }),
         ]
     }
 
