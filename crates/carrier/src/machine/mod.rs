@@ -3,12 +3,14 @@
 //! - [`boot`]: until it waits for its orders; there a warm machine is saved
 //! - [`orders`]: what it is for
 //! - [`inside`]: the process that becomes the guest
+//! - [`network`]: its addresses, and connections from outside to its loopback address
 //! - [`serve`], [`descriptors`]: messages and streams between host and guest
 //! - [`settle`]: everything is written before an end is told
 
 mod boot;
 mod descriptors;
 mod inside;
+mod network;
 mod orders;
 mod serve;
 mod settle;
@@ -90,6 +92,7 @@ fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
 fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
     let machine = &configure.machine;
     orders::follow(configure)?;
+    network::set_up(machine.ipv6)?;
     let group = orders::group(machine)?;
     let terminals = inside::terminals(machine)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -109,6 +112,7 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
+    network::take_in()?;
     let settling = settle::Settling::start(|| ()).during("start a thread")?;
     Ok(serve::Served::new(guest, mux, terminals, settling))
 }
