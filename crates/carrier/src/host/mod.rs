@@ -3,8 +3,10 @@
 //! To the keeper it is the guest. What it hears from the machine is hostile: whatever breaks a rule ends the sandbox.
 //!
 //! - [`descriptors`]: what the keeper passes, as streams
+//! - [`files`]: the machine's files
 
 pub(crate) mod descriptors;
+pub(crate) mod files;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +83,7 @@ pub(crate) fn run() -> io::Result<()> {
     let outcome = fd::inherited(carry::OUTCOME)?;
     let port = fd::inherited(carry::LINK_SOCKET)?;
     let machine = orders(fd::inherited(carry::ORDERS)?)?;
+    let _files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
     let mut host = Host::new(keeper, Mux::new(port)?, Some(outcome));
     host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
     let ended = loop {

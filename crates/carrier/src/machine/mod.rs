@@ -2,16 +2,18 @@
 //!
 //! - [`boot`]: until it waits for its orders; there a warm machine is saved
 //! - [`orders`]: what it is for
+//! - [`files`]: the root, which the host serves
 //! - [`inside`]: the process that becomes the guest
-//! - [`network`]: its addresses, and connections from outside to its loopback address
+//! - [`published`]: connections from outside to its loopback address
 //! - [`serve`], [`descriptors`]: messages and streams between host and guest
 //! - [`settle`]: everything is written before an end is told
 
 mod boot;
 mod descriptors;
+mod files;
 mod inside;
-mod network;
 mod orders;
+mod published;
 mod serve;
 mod settle;
 
@@ -21,15 +23,15 @@ use crate::{
 };
 use airlock_linux::{
     clone::{self, Namespaces, Side},
-    fd, mount,
+    fd,
 };
 use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
-use rustix::fs::{CWD, Mode, OFlags};
+use files::Files;
+use rustix::fs::{Mode, OFlags};
 use std::{
     fmt::Display,
     io,
     os::fd::{AsFd as _, OwnedFd},
-    path::Path,
 };
 
 /// Something that could not be done, and why not.
@@ -92,7 +94,7 @@ fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
 fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
     let machine = &configure.machine;
     orders::follow(configure)?;
-    network::set_up(machine.ipv6)?;
+    orders::network(machine)?;
     let group = orders::group(machine)?;
     let terminals = inside::terminals(machine)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -107,13 +109,15 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
         }
         Side::Parent(_) => drop((their_link, their_talk)),
     }
-    let tree = mount::clone_tree(CWD, Path::new("/trial"), mount::Depth::One).during("find the root")?;
-    fd::send_all(talk.as_fd(), b"r", &[tree.as_fd()]).during("speak to the guest's process")?;
+    // From here on this process has more than one thread.
+    let files = Files::mount(ports.files).during("mount the served files")?;
+    fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
-    network::take_in()?;
-    let settling = settle::Settling::start(|| ()).during("start a thread")?;
+    published::take_in().during("take in published connections")?;
+    let settle = move || drop(files.settle());
+    let settling = settle::Settling::start(settle).during("start a thread")?;
     Ok(serve::Served::new(guest, mux, terminals, settling))
 }
 

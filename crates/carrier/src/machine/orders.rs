@@ -1,14 +1,19 @@
 //! What the machine is for: the first message, and what follows from it outside the process that becomes the guest.
 
 use super::{During as _, Failed};
+use airlock_linux::net::machine::Families;
 use airlock_protocol::carry::{Configure, Decoder, Machine, Message};
 use rustix::{
     event::{PollFd, PollFlags},
     fs::{Mode, OFlags},
     time::{ClockId, Timespec},
 };
-use std::{fs, io, os::fd::OwnedFd, path::Path, time::Duration};
+use std::{fs, io, ops::RangeInclusive, os::fd::OwnedFd, path::Path, time::Duration};
 
+/// The machine's only network device.
+const DEVICE: &str = "eth0";
+/// Every group that a program can have: each may ping.
+const GROUPS_OF_USERS: RangeInclusive<u32> = 0..=0x7fff_ffff;
 /// Where control groups are mounted.
 const GROUPS: &str = "/groups";
 const GROUP: &str = "/groups/inside";
@@ -42,6 +47,12 @@ pub(super) fn follow(configure: &Configure) -> Result<(), Failed> {
     let now = Timespec { tv_sec: configure.seconds, tv_nsec: configure.nanoseconds.into() };
     rustix::time::clock_settime(ClockId::Realtime, now).during("set the time")?;
     airlock_linux::random::seed(&configure.seed).during("seed the random numbers")
+}
+
+/// The network that programs in namespaces have.
+pub(super) fn network(machine: &Machine) -> Result<(), Failed> {
+    let families = if machine.ipv6 { Families::Both } else { Families::V4 };
+    airlock_linux::net::machine::set_up(DEVICE, families, &GROUPS_OF_USERS).during("set up the network")
 }
 
 /// The control group in which the guest is born, with the most processes it may have.

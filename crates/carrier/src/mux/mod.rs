@@ -4,9 +4,9 @@
 //! last; messages wait for no more than what the port has taken already. What is held is bounded: a window for each
 //! stream in either direction, and one message.
 //!
-//! - [`endpoint`]: descriptors
-//! - [`stream`]: one stream
-//! - [`port`]: the bytes between both ends
+//! - `endpoint`: descriptors
+//! - `stream`: one stream
+//! - `port`: the bytes between both ends
 
 mod endpoint;
 mod port;

@@ -171,7 +171,9 @@ impl Keeper {
                 self.programs.forget(process);
             }
             FromGuest::OutOfMemory => self.programs.starved.set(true),
-            FromGuest::Broken { why } => super::note(&format!("the sandbox cannot go on: {}", printable(&why))),
+            FromGuest::Broken { why } => {
+                super::note(&format!("the sandbox cannot go on: {}", printable(&why)))
+            }
             FromGuest::Cleared | FromGuest::Frozen => {
                 if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
                     let _ = waiting.send(());

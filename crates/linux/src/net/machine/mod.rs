@@ -19,6 +19,7 @@ pub(super) mod prove;
 pub(super) mod tap;
 pub(super) mod wall;
 
+pub use super::links::Families;
 pub use inside::set_up;
 pub use tap::{DEVICE, open};
 

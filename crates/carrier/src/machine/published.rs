@@ -1,12 +1,11 @@
-//! The machine's network, and who takes in published connections to servers that listen on its loopback address only.
+//! Who takes in published connections to servers that listen on the machine's loopback address only.
 //!
 //! The keeper connects to one port of the machine's own address and says which port it means
 //! ([`LOOPBACK_PORT`]). Two threads carry each such connection; that is seldom, for most servers listen on every address.
 
-use super::{During as _, Failed};
 use airlock_linux::net::{
-    machine::{self, LOOPBACK_PORT},
-    seat::{Families, OUTSIDE_V4, OWN_V4},
+    machine::LOOPBACK_PORT,
+    seat::{OUTSIDE_V4, OWN_V4},
 };
 use std::{
     io::{self, Read as _, Write as _},
@@ -16,9 +15,6 @@ use std::{
     time::Duration,
 };
 
-const DEVICE: &str = "eth0";
-/// Every group may ping, as in namespaces.
-const GROUPS: std::ops::RangeInclusive<u32> = 0..=i32::MAX.cast_unsigned();
 /// Connections at one time; further ones are closed.
 const MOST: usize = 256;
 /// A thread only copies.
@@ -29,21 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REACHED: [u8; 1] = [0];
 const NOBODY: [u8; 1] = [1];
 
-/// Gives the machine its addresses and routes.
-pub(super) fn set_up(ipv6: bool) -> Result<(), Failed> {
-    let families = if ipv6 { Families::Both } else { Families::V4 };
-    machine::set_up(DEVICE, families, &GROUPS).during("set up the network")
-}
-
 /// Takes connections in from now on, beside everything else. Not in a process that forks later.
-pub(super) fn take_in() -> Result<(), Failed> {
-    let step = "take in published connections";
+pub(super) fn take_in() -> io::Result<()> {
     let listener = match TcpListener::bind((OWN_V4, LOOPBACK_PORT)) {
         // A machine without a network.
         Err(err) if err.kind() == io::ErrorKind::AddrNotAvailable => return Ok(()),
-        bound => bound.during(step)?,
+        bound => bound?,
     };
-    spawn(move || serve(&listener)).during(step)
+    spawn(move || serve(&listener))
 }
 
 fn serve(listener: &TcpListener) {
