@@ -62,6 +62,7 @@ mod review;
 mod run;
 mod scripts;
 mod secrets;
+mod shell;
 mod snapshots;
 mod state;
 mod terminal;

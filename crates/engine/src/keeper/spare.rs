@@ -16,6 +16,7 @@ use crate::{
 use airlock_linux::spawn;
 use airlock_protocol::{
     SandboxId,
+    fingerprint::fingerprint,
     spec::{DiskBy, Spec},
 };
 use rustix::fs::{CWD, Mode, OFlags};
@@ -37,7 +38,7 @@ pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'s
     if base::is_layered(spec) || !own_disk || has_layers || spec.user != "0" || sandbox.disk().exists() {
         return;
     }
-    let ending = fingerprint(etc);
+    let ending = ending_of(etc);
     for spare in spares(sandbox.store()) {
         if ends_with(&spare, &ending) && fits(&spare, caller) && fs::rename(&spare, sandbox.disk()).is_ok() {
             return;
@@ -51,7 +52,7 @@ pub(super) fn make(store: &Store, backend: &dyn Backend, plan: &Plan) {
     if plan.base != Base::Host || plan.user.uid != 0 || plan.bounds.disk.is_some() {
         return;
     }
-    let ending = fingerprint(&plan.etc);
+    let ending = ending_of(&plan.etc);
     let (alike, other): (Vec<PathBuf>, Vec<PathBuf>) =
         spares(store).into_iter().partition(|spare| ends_with(spare, &ending));
     other.iter().for_each(|spare| discard(spare));
@@ -96,13 +97,11 @@ fn furnish(backend: &dyn Backend, plan: &Plan, path: &Path, id: &SandboxId) -> i
     spawn::with_file_ids(base, base, || backend.furnish(plan, disk.as_fd()))
 }
 
-/// Tells apart what is written on a disk in advance (FNV-1a). Chance is all it stands against: a state directory is its owner's.
-fn fingerprint(etc: &[(&'static str, String)]) -> String {
+/// Tells apart what is written on a disk in advance.
+fn ending_of(etc: &[(&'static str, String)]) -> String {
     let shared = etc.iter().filter(|(name, _)| is_shared(name));
     let bytes = shared.flat_map(|(name, text)| name.bytes().chain([0]).chain(text.bytes()).chain([0]));
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("-{hash:016x}")
+    format!("-{:016x}", fingerprint(bytes))
 }
 
 fn ends_with(spare: &Path, ending: &str) -> bool {
@@ -133,9 +132,9 @@ mod tests {
     fn what_a_disk_has_in_advance_is_told_apart_and_what_each_sandbox_has_of_its_own_is_not() {
         let etc =
             |hosts: &str, passwd: &str| vec![("hosts", hosts.to_owned()), ("passwd", passwd.to_owned())];
-        let one = fingerprint(&etc("a", "root"));
-        assert_eq!(one, fingerprint(&etc("b", "root")));
-        assert_ne!(one, fingerprint(&etc("a", "root2")));
+        let one = ending_of(&etc("a", "root"));
+        assert_eq!(one, ending_of(&etc("b", "root")));
+        assert_ne!(one, ending_of(&etc("a", "root2")));
         assert!(ends_with(Path::new("/x/3f9a0c2e7b14-0123456789abcdef"), "-0123456789abcdef"));
         assert!(!ends_with(Path::new("/x/3f9a0c2e7b14"), &one));
     }
