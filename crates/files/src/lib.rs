@@ -11,9 +11,12 @@
 //! | [`within`] | work on a sandbox's files, in a process that has its ids and nothing else |
 
 pub mod fuse;
+#[cfg(feature = "trees")]
 pub mod layers;
 pub mod paths;
 pub mod provider;
 pub mod remove;
+#[cfg(feature = "trees")]
 pub mod review;
+#[cfg(feature = "trees")]
 pub mod within;

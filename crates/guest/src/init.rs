@@ -79,6 +79,8 @@ fn requests(link: &mut Link, programs: &mut Programs) -> io::Result<bool> {
                 link.say(&answer)?;
             }
             ToGuest::Signal { process, signal } => programs.signal(process, signal),
+            // The terminal is the program's own: the kernel has told it.
+            ToGuest::Resized { .. } => {}
             ToGuest::Clear => {
                 clear(link, programs)?;
                 link.say(&FromGuest::Cleared)?;

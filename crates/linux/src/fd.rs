@@ -30,7 +30,7 @@ use std::{
 const PIPEFS: u64 = 0x5049_5045;
 
 /// Most descriptors one call takes or gives; more that arrive are closed.
-pub const MOST: usize = 8;
+pub const MOST: usize = 9;
 
 /// A connected pair of stream sockets, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -6,6 +6,7 @@
 use rustix::{
     fs::{Mode, OFlags},
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags},
+    thread::CapabilitySet,
 };
 use std::{
     cell::Cell,
@@ -116,6 +117,40 @@ fn set_file_group(group: u32) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX)
 }
 
+/// From now on whatever this thread writes loses its set-id bits, as if the writer had no power over them. The kernel of
+/// a machine asks for that; whether its program had the power, this kernel cannot know.
+pub fn give_up_set_id() -> io::Result<()> {
+    thread_local! {
+        static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+    }
+    if !GAVE_UP.get() {
+        set_id_power(Power::Without)?;
+        GAVE_UP.set(true);
+    }
+    Ok(())
+}
+
+/// Does something with the power over set-id bits that [`give_up_set_id`] took, as far as the process has it.
+pub fn with_set_id<T>(act: impl FnOnce() -> T) -> io::Result<T> {
+    set_id_power(Power::With)?;
+    let done = act();
+    set_id_power(Power::Without)?;
+    Ok(done)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Power {
+    With,
+    Without,
+}
+
+fn set_id_power(power: Power) -> io::Result<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    let wanted = power == Power::With && sets.permitted.contains(CapabilitySet::FSETID);
+    sets.effective.set(CapabilitySet::FSETID, wanted);
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
 #[repr(C)]
 struct BackingMap {
     fd: libc::c_int,
@@ -131,6 +166,21 @@ const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_gave_up_set_id_bits_takes_them_away_by_writing() {
+        use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
+        let taken = std::thread::spawn(|| {
+            give_up_set_id().unwrap();
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            let mode = std::fs::Permissions::from_mode(0o6755);
+            with_set_id(|| std::fs::set_permissions(file.path(), mode)).unwrap().unwrap();
+            let before = file.path().metadata().unwrap().permissions().mode();
+            file.write_all(b"x").unwrap();
+            (before & 0o7777, file.path().metadata().unwrap().permissions().mode() & 0o7777)
+        });
+        assert_eq!(taken.join().unwrap(), (0o6755, 0o755));
+    }
 
     #[test]
     fn a_thread_that_acts_as_another_has_no_power_over_the_files_of_root() {

@@ -15,6 +15,7 @@
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
 //! | [`net`] | the sealed network namespace |
 //! | [`caps`], [`seccomp`], [`fence`] | what a program may ask of the kernel |
+//! | [`random`] | random numbers of a machine that was somebody else's |
 //! | [`cgroup`], [`disk`] | how much it may use |
 //! | [`probe`] | what this kernel allows |
 #![expect(
@@ -38,6 +39,7 @@ pub mod mount;
 pub mod net;
 pub mod probe;
 pub mod pty;
+pub mod random;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;

@@ -250,6 +250,20 @@ pub fn is_kernels(fd: impl AsFd) -> bool {
     kind.is_ok_and(|kind| kind == rustix::fs::PROC_SUPER_MAGIC || u64::try_from(kind) == Ok(SYSFS))
 }
 
+/// Whether a descriptor lies on a file system that is a door to the kernel and holds no files of anybody's.
+pub fn is_interface(fd: impl AsFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|stat| stat.f_type);
+    kind.is_ok_and(|kind| INTERFACES.iter().any(|interface| u64::try_from(kind) == Ok(*interface)))
+}
+
+/// include/uapi/linux/magic.h: proc, sysfs, cgroup, cgroup2, devpts, mqueue, debugfs, tracefs, securityfs, configfs, bpf, nsfs,
+/// binfmt_misc, fusectl, pstore, efivarfs, selinux, smack.
+#[rustfmt::skip] // a table: many short numbers to a line
+const INTERFACES: &[u64] = &[
+    0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x1cd1, 0x1980_0202, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x6265_6570,
+    0xcafe_4a11, 0x6e73_6673, 0x4249_4e4d, 0x6573_5543, 0x6165_676c, 0xde5e_81e4, 0xf97c_ff8c, 0x4341_5d53,
+];
+
 /// How often a path is looked up anew; a single retry is rare.
 const MOST_TRIES: u32 = 10_000;
 /// `fsconfig` takes no text that is longer, its closing zero included.

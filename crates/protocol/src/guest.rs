@@ -20,6 +20,12 @@ pub enum ToGuest {
         /// The signal's number.
         signal: i32,
     },
+    /// The terminal of a program has another size, which its master tells; only where something lies between them does
+    /// anybody have to do something.
+    Resized {
+        /// Which program.
+        process: u32,
+    },
     /// Kill every process but PID 1, so that the program can be started anew.
     Clear,
     /// Stop every process but PID 1 (where no freezer can).
@@ -100,6 +106,13 @@ pub enum FromGuest {
     Cleared,
     /// `Freeze` is done: every process stands still, or does not within a while.
     Frozen,
+    /// A kernel of its own has ended a program for want of memory. Its end is told next.
+    OutOfMemory,
+    /// Nothing can go on, and why: the last thing that is said.
+    Broken {
+        /// In words.
+        why: String,
+    },
 }
 
 /// How a process ended.

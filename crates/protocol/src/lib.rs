@@ -7,6 +7,7 @@
 //! | [`state`] | a keeper and whoever reads the state directory |
 //! | [`control`] | a client and a keeper |
 //! | [`guest`] | a keeper and PID 1 inside its sandbox |
+//! | [`carry`] | the two ends of a carrier, one on the host and one in a machine |
 //! | [`copy`] | a client, a keeper and a guest: files in and out |
 //! | [`log`] | a keeper and `airlock logs` |
 //! | [`policy`] | a person and the gate: what may cross the wall |
@@ -18,6 +19,7 @@
 //! | [`event`] | a keeper and whoever watches |
 
 pub mod approval;
+pub mod carry;
 pub mod control;
 pub mod copy;
 pub mod event;

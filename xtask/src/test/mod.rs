@@ -169,6 +169,7 @@ fn rust(scratch: &Scratch) -> Result<PathBuf> {
 }
 
 fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
+    open_devices();
     run_twice("all tests", |more| {
         let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
         tests.arg("--").args(args).args(more);
@@ -181,11 +182,13 @@ fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
     })
 }
 
-/// Programmable mounts of ordinary users need the device open to them, as most distributions have it. Where it is not there, their tests say
-/// so.
-fn open_fuse() {
+/// Programmable mounts and machines of ordinary users need these devices open to them, as most distributions have them. Where they are
+/// not there, their tests say so.
+fn open_devices() {
     use std::os::unix::fs::PermissionsExt as _;
-    let _ = std::fs::set_permissions("/dev/fuse", std::fs::Permissions::from_mode(0o666));
+    for device in ["/dev/fuse", "/dev/net/tun"] {
+        let _ = std::fs::set_permissions(device, std::fs::Permissions::from_mode(0o666));
+    }
 }
 
 fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
@@ -194,7 +197,7 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
     for (name, path) in executables(&mut built)? {
         suites.push((ground.scratch.program(&path, &format!("suite-{name}"))?, name));
     }
-    open_fuse();
+    open_devices();
     let mut outcomes = Vec::new();
     for wanted in [&WITH_RANGES, &SINGLE] {
         let user = users::ensure(wanted)?;

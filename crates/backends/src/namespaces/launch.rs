@@ -54,7 +54,7 @@ pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
     fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal> {
-        outer::begin(identity).map_err(|failed| unsealed(caller, &chain(&failed)))
+        outer::begin(identity, outer::Behind::Programs).map_err(|failed| unsealed(caller, &chain(&failed)))
     }
 
     fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal> {

@@ -14,7 +14,10 @@ use airlock_linux::{
     clone::{self, Namespaces, Side},
     fd, idmap,
     idmap::Writing,
-    net::seat::{self, Seat},
+    net::{
+        machine,
+        seat::{self, Seat},
+    },
 };
 use std::{
     fs::File,
@@ -66,14 +69,24 @@ pub(super) fn network_here() -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
+/// Who will be behind the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Programs, in the network namespace.
+    Programs,
+    /// A machine: the seat has its TAP.
+    #[expect(dead_code, reason = "until there are machines")]
+    Machine,
+}
+
 /// Starts the process and has its ids written.
-pub(super) fn begin(identity: &Identity) -> Result<Begun, Failed> {
+pub(super) fn begin(identity: &Identity, behind: Behind) -> Result<Begun, Failed> {
     let (talk, child_talk) = fd::pair().during("make a socket pair")?;
     let (written, done) = io::pipe().during("make a pipe")?;
     match clone::fork(Namespaces::USER, None).during("make a user namespace")? {
         Side::Child => {
             drop((talk, done));
-            stand(identity, written, &child_talk)
+            stand(identity, behind, written, &child_talk)
         }
         Side::Parent(child) => {
             let mut begun = Begun { child, talk, ids: Writing::default() };
@@ -130,8 +143,8 @@ fn hear(begun: &Begun, word: u8) -> Result<Vec<OwnedFd>, String> {
 }
 
 /// The process: makes, tells, and waits until it is no longer needed.
-fn stand(identity: &Identity, written: PipeReader, talk: &OwnedFd) -> ! {
-    if let Err(failed) = make(identity, written, talk) {
+fn stand(identity: &Identity, behind: Behind, written: PipeReader, talk: &OwnedFd) -> ! {
+    if let Err(failed) = make(identity, behind, written, talk) {
         let mut text = vec![FAILED];
         text.extend_from_slice(chain(&failed).as_bytes());
         let _ = fd::send_all(talk.as_fd(), &text, &[]);
@@ -141,24 +154,46 @@ fn stand(identity: &Identity, written: PipeReader, talk: &OwnedFd) -> ! {
     clone::exit_now(0)
 }
 
-fn make(identity: &Identity, mut written: PipeReader, talk: &OwnedFd) -> Result<(), Failed> {
+fn make(identity: &Identity, behind: Behind, mut written: PipeReader, talk: &OwnedFd) -> Result<(), Failed> {
     let tie = || clone::die_with_parent().during("tie the network to its keeper");
     tie()?;
     clone::unshare(Namespaces::NETWORK).during("make a network namespace")?;
+    // Opened by whoever the keeper is: root of the sandbox may not be allowed to.
+    let tun = match behind {
+        Behind::Programs => None,
+        Behind::Machine => Some(open_tun()?),
+    };
     let open = |path: &str| File::open(path).during("open the namespaces");
     let (user, network) = (open("/proc/self/ns/user")?, open("/proc/self/ns/net")?);
     fd::send_all(talk.as_fd(), &[MADE], &[user.as_fd(), network.as_fd()]).during("speak to the keeper")?;
     written.read_to_end(&mut Vec::new()).during("wait for the ids")?;
     seal::become_builder(&identity.ids, &identity.user).during("become root of the sandbox")?;
     tie()?;
-    let seat = seat::build(&identity.ids.group_range())
-        .map_err(io::Error::other)
-        .during("take a seat in the sandbox's network")?;
+    let groups = identity.ids.group_range();
+    let seat = match tun {
+        None => seat::build(&groups),
+        Some(tun) => seat::build_for_machine(tun, &groups),
+    };
+    let seat = seat.map_err(io::Error::other).during("take a seat in the sandbox's network")?;
     // No rule asks who sends, so that what is refused here is refused to any program of this network.
     seat::prove().map_err(io::Error::other).during("prove the wall from inside")?;
     fd::send_all(talk.as_fd(), &[SEAT], &seat.descriptors()).during("hand over the network seat")?;
     drop(seat);
     make_inner(identity, talk)
+}
+
+/// What a machine's network is made of, in the network namespace of this process.
+fn open_tun() -> Result<OwnedFd, Failed> {
+    let fix = |err: &io::Error| match err.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "its mode has to let you read and write it, as most distributions have it: chmod 666"
+        }
+        io::ErrorKind::NotFound => "modprobe tun makes it; a container needs --device /dev/net/tun",
+        _ => "the kernel has to have tun",
+    };
+    let opened = machine::open();
+    let fix = opened.as_ref().err().map(fix).unwrap_or_default();
+    opened.during(&format!("open {} for the machine's network ({fix})", machine::DEVICE))
 }
 
 /// User namespace B: the limit on processes in force now bounds those of all ids inside together.

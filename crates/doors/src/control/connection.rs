@@ -162,8 +162,13 @@ impl Connection {
                 if self.follows { None } else { done(sent) }
             }
             Request::Resize(size) => {
-                let terminal = self.own.borrow().terminal.clone();
-                let _ = terminal.map(|terminal| terminal.resize(size));
+                let (terminal, process) = {
+                    let own = self.own.borrow();
+                    (own.terminal.clone(), own.process)
+                };
+                if terminal.is_some_and(|terminal| terminal.resize(size).is_ok()) {
+                    let _ = self.keeper.resized(process).await;
+                }
                 None
             }
             Request::Stop { grace_ms } => {

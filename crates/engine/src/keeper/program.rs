@@ -76,6 +76,8 @@ pub(super) struct Table {
     last: Cell<u32>,
     running: RefCell<HashMap<u32, mpsc::Sender<Event>>>,
     alone: Cell<bool>,
+    /// Whether a kernel of the sandbox's own ended something for want of memory.
+    starved: Cell<bool>,
     /// Who waits until everything is gone, or stands still.
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
@@ -168,12 +170,22 @@ impl Keeper {
                 self.programs.pass(process, Event::Ended(end));
                 self.programs.forget(process);
             }
+            FromGuest::OutOfMemory => self.programs.starved.set(true),
+            FromGuest::Broken { why } => {
+                super::note(&format!("the sandbox cannot go on: {}", printable(&why)))
+            }
             FromGuest::Cleared | FromGuest::Frozen => {
                 if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
                     let _ = waiting.send(());
                 }
             }
         }
+    }
+
+    /// Tells the sandbox that the terminal of a program, or of the main one, has another size.
+    pub async fn resized(&self, process: Option<u32>) -> Result<(), Refusal> {
+        let process = process.unwrap_or_else(|| self.main.get());
+        self.tell(ToGuest::Resized { process }, Vec::new()).await
     }
 
     /// Has the guest stop everything in the sandbox but itself.
@@ -219,6 +231,11 @@ impl Table {
         }
     }
 
+    /// Whether a kernel of the sandbox's own ended something for want of memory.
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved.get()
+    }
+
     fn forget(&self, process: u32) {
         self.running.borrow_mut().remove(&process);
     }
@@ -227,6 +244,11 @@ impl Table {
     pub(super) fn forget_all(&self) {
         self.running.borrow_mut().clear();
     }
+}
+
+/// Words from inside as a person may see them.
+fn printable(words: &str) -> String {
+    words.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// What a shell would say, with its exit codes.

@@ -94,7 +94,7 @@ impl Keeper {
 
     /// Whether the kernel killed something of the sandbox for want of memory.
     pub(super) fn ran_out_of_memory(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| group.oom_kills() > 0)
+        self.programs.is_starved() || self.group.as_ref().is_some_and(|group| group.oom_kills() > 0)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The kernel's file system protocol, served for a provider.
 //!
 //! Messages are pure bytes ([`decode`], [`Reply`]), a [`Session`] answers them one at a time, and a [`Server`] reads them
-//! from a device of the kernel's on threads of its own. Another stream of the same messages (a virtual machine's) needs
-//! only a `Session`.
+//! from a device of the kernel's, or from a stream that somebody carries them over (a virtual machine's), on threads of its
+//! own.
 //!
 //! ```no_run
 //! use airlock_files::{fuse::Server, provider::{Caller, Memory}};
@@ -13,6 +13,8 @@
 //! ```
 
 mod backed;
+mod channel;
+mod decode;
 mod reply;
 mod request;
 mod server;
@@ -21,8 +23,10 @@ mod waiting;
 mod wire;
 
 pub use backed::Backing;
-pub use reply::Reply;
-pub use request::{HEAD, Head, Locking, Malformed, Request, decode};
-pub use server::Server;
+pub use channel::Inlet;
+pub use decode::decode;
+pub use reply::{ANSWER_HEAD, Reply};
+pub use request::{HEAD, Head, Locking, Malformed, Request};
+pub use server::{BUFFER, Server};
 pub use session::{MOST_WRITTEN, Outcome, Session};
 pub use waiting::Granted;

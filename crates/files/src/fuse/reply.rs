@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use std::time::Duration;
 
 /// Bytes of the head of every answer.
-const HEAD: usize = 16;
+pub const ANSWER_HEAD: usize = 16;
+const HEAD: usize = ANSWER_HEAD;
 
 /// An answer that is being written.
 #[derive(Debug, Default)]

@@ -6,8 +6,10 @@
 
 use super::{
     backed::Backing,
+    channel::Channel,
+    decode::decode,
     reply::Reply,
-    request::{HEAD, Head, decode},
+    request::Head,
     session::{MOST_WRITTEN, Outcome, Session},
 };
 use crate::provider::Provider;
@@ -35,12 +37,16 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const LOOK_FOR_LOCKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// From here on an answer is slow, and one more thread is worth its memory.
 const SLOW: Duration = Duration::from_millis(1);
-/// Most threads that serve.
+/// Most threads that serve a device.
 const MOST_THREADS: usize = 4;
+/// Threads that serve a stream from the beginning: what comes over one is slow now and then.
+const STREAM_THREADS: usize = 2;
+/// Most threads that serve a stream. A machine has no other way to its files.
+const MOST_STREAM_THREADS: usize = 16;
 /// Most threads that hang.
 const MOST_HUNG: usize = 8;
 /// What the kernel wants room for.
-const BUFFER: usize = MOST_WRITTEN as usize + (64 << 10);
+pub const BUFFER: usize = MOST_WRITTEN as usize + (64 << 10);
 /// In a slot: nothing is being answered.
 const IDLE: u64 = 0;
 /// In a slot: somebody else answered.
@@ -59,15 +65,15 @@ impl Drop for Server {
 }
 
 struct Shared {
-    device: Mutex<Option<Arc<OwnedFd>>>,
-    wake: OwnedFd,
+    channel: Mutex<Option<Arc<Channel>>>,
+    ended: OwnedFd,
     /// Somebody waits for a lock now.
     waits: OwnedFd,
     session: Session,
-    reading: Mutex<()>,
     slots: Mutex<Vec<Arc<Slot>>>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     hung: AtomicUsize,
+    most_threads: usize,
     patience: Duration,
     begun: Instant,
 }
@@ -91,31 +97,33 @@ impl Server {
         provider: Arc<dyn Provider>,
         patience: Duration,
     ) -> io::Result<Server> {
-        airlock_linux::fd::set_nonblocking(device.as_fd())?;
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (wake, waits) = (event()?, event()?);
-        let device = Arc::new(device);
-        let backing = Kernel(Arc::downgrade(&device));
-        let shared = Arc::new(Shared {
-            device: Mutex::new(Some(device)),
-            wake,
-            waits,
-            session: Session::new(provider, Some(Box::new(backing)), patience),
-            reading: Mutex::default(),
-            slots: Mutex::default(),
-            threads: Mutex::default(),
-            hung: AtomicUsize::new(0),
-            patience,
-            begun: Instant::now(),
-        });
+        let channel = Arc::new(Channel::device(device, event()?)?);
+        let backing = Kernel(Arc::downgrade(&channel));
+        let session = Session::new(provider, Some(Box::new(backing)), patience);
+        let shared = Shared::new(channel, session, patience, MOST_THREADS)?;
         shared.add_thread()?;
+        shared.add_watcher()?;
+        Ok(Server { shared })
+    }
+
+    /// Serves whoever sends messages on a stream socket, back to back. A message that cannot be one ends the connection.
+    /// The file mask of the whole process becomes 0. Nobody answers in place of a provider that takes long: it is as slow
+    /// as the files are.
+    pub fn start_on_stream(socket: OwnedFd, provider: Arc<dyn Provider>) -> io::Result<Server> {
+        let channel = Arc::new(Channel::stream(socket));
+        let session = Session::new(provider, None, Duration::MAX);
+        let shared = Shared::new(channel, session, Duration::MAX, MOST_STREAM_THREADS)?;
+        for _ in 0..STREAM_THREADS {
+            shared.add_thread()?;
+        }
         shared.add_watcher()?;
         Ok(Server { shared })
     }
 
     /// Whether the connection has ended.
     pub fn has_ended(&self) -> bool {
-        lock(&self.shared.device).is_none()
+        lock(&self.shared.channel).is_none()
     }
 
     /// Ends the connection and waits for the threads, but for those that hang.
@@ -132,13 +140,36 @@ impl Server {
 }
 
 impl Shared {
-    fn device(&self) -> Option<Arc<OwnedFd>> {
-        lock(&self.device).clone()
+    fn new(
+        channel: Arc<Channel>,
+        session: Session,
+        patience: Duration,
+        most_threads: usize,
+    ) -> io::Result<Arc<Shared>> {
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Arc::new(Shared {
+            channel: Mutex::new(Some(channel)),
+            ended: event()?,
+            waits: event()?,
+            session,
+            slots: Mutex::default(),
+            threads: Mutex::default(),
+            hung: AtomicUsize::new(0),
+            most_threads,
+            patience,
+            begun: Instant::now(),
+        }))
+    }
+
+    fn channel(&self) -> Option<Arc<Channel>> {
+        lock(&self.channel).clone()
     }
 
     fn end(&self) {
-        lock(&self.device).take();
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(channel) = lock(&self.channel).take() {
+            channel.end();
+        }
+        let _ = rustix::io::write(&self.ended, &1u64.to_ne_bytes());
     }
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
@@ -162,11 +193,12 @@ impl Shared {
     }
 
     fn work(self: Arc<Self>, slot: &Arc<Slot>) {
-        if fuse::own_umask().is_err() {
+        if self.channel().is_none_or(|channel| channel.enter().is_err()) {
             return self.end();
         }
         let (mut buffer, mut reply) = (vec![0u8; BUFFER], Reply::default());
-        while let Some(message) = self.next(&mut buffer) {
+        // Who hangs does not keep the connection open.
+        while let Some(message) = self.channel().and_then(|channel| channel.next(&mut buffer)) {
             let began = Instant::now();
             let unique = decode(message).map_or(IDLE, |(Head { unique, .. }, _)| unique);
             slot.since.store(self.millis(), Ordering::Relaxed);
@@ -177,47 +209,28 @@ impl Shared {
                 self.hung.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
-            match (outcome, self.device()) {
-                (Outcome::End, _) | (_, None) => return self.end(),
+            match (outcome, self.channel()) {
+                (Outcome::End, _) | (_, None) => break,
                 (Outcome::Silent, _) => {}
                 (Outcome::Later, _) => drop(rustix::io::write(&self.waits, &1u64.to_ne_bytes())),
-                // Fails where nobody waits for the answer any more.
-                (Outcome::Send, Some(device)) => drop(rustix::io::write(&device, reply.bytes())),
-                (Outcome::SendAndGrant, Some(device)) => {
-                    let _ = rustix::io::write(&device, reply.bytes());
+                (Outcome::Send, Some(channel)) => channel.send(reply.bytes()),
+                (Outcome::SendAndGrant, Some(channel)) => {
+                    channel.send(reply.bytes());
                     self.grant();
                 }
             }
-            if began.elapsed() > SLOW && lock(&self.slots).len() < MOST_THREADS {
+            if began.elapsed() > SLOW && lock(&self.slots).len() < self.most_threads {
                 let _ = self.add_thread();
             }
         }
         self.end();
     }
 
-    /// The next message; none when there will be no more.
-    fn next<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-        let _turn = lock(&self.reading);
-        loop {
-            let device = self.device()?;
-            let mut ready = [PollFd::new(&*device, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-            match rustix::event::poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return None,
-            }
-            match rustix::io::read(&device, &mut *buffer) {
-                Ok(count) if count >= HEAD => return buffer.get(..count),
-                // It was taken back before it was read, or was nothing yet.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                _ => return None,
-            }
-        }
-    }
-
     fn watch(self: Arc<Self>) {
-        while self.device().is_some() {
+        while self.channel().is_some() {
             let look = if self.session.has_waiting() { &LOOK_FOR_LOCKS } else { &LOOK };
-            let mut ready = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.waits, PollFlags::IN)];
+            let mut ready =
+                [PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.waits, PollFlags::IN)];
             let _ = rustix::event::poll(&mut ready, Some(look));
             let _ = rustix::io::read(&self.waits, &mut [0u8; 8]);
             self.grant();
@@ -231,7 +244,7 @@ impl Shared {
             if self.hung.load(Ordering::Relaxed) > MOST_HUNG {
                 return self.end();
             }
-            if (is_stuck || count == 0) && count < MOST_THREADS && self.add_thread().is_err() {
+            if (is_stuck || count == 0) && count < self.most_threads && self.add_thread().is_err() {
                 return self.end();
             }
         }
@@ -243,9 +256,7 @@ impl Shared {
         for (unique, outcome) in self.session.granted() {
             reply.begin();
             reply.end(unique, outcome);
-            if let Some(device) = self.device() {
-                let _ = rustix::io::write(&device, reply.bytes());
-            }
+            self.channel().iter().for_each(|channel| channel.send(reply.bytes()));
         }
     }
 
@@ -264,9 +275,7 @@ impl Shared {
         let mut reply = Reply::default();
         reply.begin();
         reply.end(unique, Err(Errno::IO));
-        if let Some(device) = self.device() {
-            let _ = rustix::io::write(&device, reply.bytes());
-        }
+        self.channel().iter().for_each(|channel| channel.send(reply.bytes()));
         true
     }
 
@@ -276,17 +285,18 @@ impl Shared {
 }
 
 /// The kernel's own table of files behind a mount.
-struct Kernel(Weak<OwnedFd>);
+struct Kernel(Weak<Channel>);
 
 impl Backing for Kernel {
     fn open(&self, file: OwnedFd) -> io::Result<u32> {
-        let device = self.0.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        fuse::open_backing(device.as_fd(), file.as_fd())
+        let channel = self.0.upgrade();
+        let device = channel.as_ref().and_then(|channel| channel.as_device());
+        fuse::open_backing(device.ok_or(io::ErrorKind::NotConnected)?, file.as_fd())
     }
 
     fn close(&self, number: u32) {
-        if let Some(device) = self.0.upgrade() {
-            let _ = fuse::close_backing(device.as_fd(), number);
+        if let Some(device) = self.0.upgrade().as_ref().and_then(|channel| channel.as_device()) {
+            let _ = fuse::close_backing(device, number);
         }
     }
 }
@@ -299,7 +309,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::{
-        fuse::wire::Put,
+        fuse::{request::HEAD, wire::Put},
         provider::{Caller, Handle, Memory, Name, Node, Readonly, Result, Take},
     };
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -317,6 +327,20 @@ mod tests {
         }
         assert_eq!(ask(&kernel, 26, 1, &init).0, 0);
         (server, kernel)
+    }
+
+    /// A stream to a machine.
+    fn served_on_stream(provider: Arc<dyn Provider>) -> (Server, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, machine) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let server = Server::start_on_stream(socket, provider).unwrap();
+        let mut init = Vec::new();
+        for number in [7, 41, 1 << 17, 0] {
+            init.put32(number);
+        }
+        assert_eq!(ask(&machine, 26, 1, &init).0, 0);
+        (server, machine)
     }
 
     fn send(kernel: &OwnedFd, operation: u32, unique: u64, body: &[u8]) {
@@ -442,6 +466,65 @@ mod tests {
 
         drop(hold);
         server.stop();
+    }
+
+    #[test]
+    fn over_a_stream_one_slow_answer_does_not_hold_up_the_others() {
+        let (provider, hold) = hanging();
+        let (server, machine) = served_on_stream(provider);
+
+        send(&machine, 3, 2, &[0; 16]);
+        assert_eq!(ask(&machine, 17, 3, &[]), (0, 3));
+        drop(hold);
+        assert_eq!(hear(&machine), (0, 2));
+
+        server.stop();
+    }
+
+    #[test]
+    fn over_a_stream_a_length_that_is_none_ends_the_connection() {
+        for length in [0u32, 7, 39, u32::MAX] {
+            let (server, machine) = served_on_stream(Arc::new(Memory::new(1 << 20, Caller::default())));
+            rustix::io::write(&machine, &[&length.to_ne_bytes()[..], &[0; 60]].concat()).unwrap();
+            assert_eq!(rustix::io::read(&machine, &mut [0; 16]).unwrap_or(0), 0);
+            server.stop();
+        }
+    }
+
+    #[test]
+    fn a_server_of_a_stream_that_stops_ends_the_connection() {
+        let (server, machine) = served_on_stream(Arc::new(Memory::new(1 << 20, Caller::default())));
+        assert_eq!(ask(&machine, 17, 2, &[]), (0, 2));
+        server.stop();
+        assert_eq!(rustix::io::read(&machine, &mut [0; 16]).unwrap_or(0), 0);
+    }
+
+    proptest::proptest! {
+        /// What a kernel that is somebody else's may send, in whole messages.
+        #[test]
+        fn no_requests_harm_a_whole_root(
+            requests in proptest::collection::vec((1..52u32, 0..8u64, proptest::collection::vec(0..6u8, 0..120)), 0..100),
+        ) {
+            let (behind, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            std::os::unix::fs::symlink(outside.path(), behind.path().join("\u{1}")).unwrap();
+            let root = OwnedFd::from(std::fs::File::open(behind.path()).unwrap());
+            let provider = Arc::new(crate::provider::Real::whole(root).unwrap());
+            let (session, mut reply) = (Session::new(provider, None, Duration::MAX), Reply::default());
+            let init = [7u32, 41, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+            let first = (26, 1, init);
+            for (operation, node, body) in std::iter::once(first).chain(requests) {
+                let mut message = Vec::new();
+                message.put32(u32::try_from(HEAD + body.len()).unwrap());
+                message.put32(operation);
+                message.put64(9);
+                message.put64(node);
+                message.resize(HEAD, 0);
+                message.extend_from_slice(&body);
+                let _ = session.answer(&message, &mut reply);
+                proptest::prop_assert!(reply.bytes().len() <= BUFFER);
+            }
+            proptest::prop_assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]

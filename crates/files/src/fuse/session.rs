@@ -2,8 +2,9 @@
 
 use super::{
     backed::{Backed, Backing},
+    decode::decode,
     reply::Reply,
-    request::{Head, Locking, Malformed, Request, decode},
+    request::{Head, Locking, Malformed, Request},
     waiting::{Granted, Waiting},
     wire::Put,
 };
@@ -38,7 +39,8 @@ mod ability {
         | DROP_SET_ID
         | EXTENDED
         | ASYNC_DIRECT;
-    pub(super) const ALONE: u64 = WRITE_BACK | CACHE_LINKS;
+    pub(super) const ALONE: u64 = WRITE_BACK;
+    pub(super) const NAMES: u64 = CACHE_LINKS;
     pub(super) const SHARED: u64 = AUTO_INVALIDATE;
     pub(super) const LOCKS: u64 = RANGE_LOCKS | WHOLE_LOCKS;
     const ASYNC_READ: u64 = 1;
@@ -210,7 +212,7 @@ impl Session {
         let (node, caller) = (head.node, Caller { user: head.user, group: head.group });
         let entry = match request {
             Request::Lookup(name) => match self.provider.lookup(node, name) {
-                Err(Errno::NOENT) if self.caching.alone => {
+                Err(Errno::NOENT) if self.caching.alone || self.caching.names => {
                     reply.no_entry(self.caching.valid);
                     return Ok(());
                 }
@@ -267,12 +269,16 @@ impl Session {
             }
             Request::Sync(handle) => self.provider.sync(handle)?,
             Request::SyncDirectory => {}
-            Request::Room => reply.room(&self.provider.room()?),
+            Request::Room => reply.room(&self.provider.room_at(head.node)?),
             Request::Allocate { handle, how, offset, length } => {
                 self.provider.allocate(handle, how, offset, length)?;
             }
             Request::Seek { handle, offset, what } => {
                 reply.number(self.provider.seek(handle, offset, what)?);
+            }
+            Request::Copy { from, to, length } => {
+                let copied = self.provider.copy(from, to, length)?;
+                reply.count(u32::try_from(copied).unwrap_or(u32::MAX));
             }
             _ => return Err(Errno::NOSYS),
         }
@@ -349,6 +355,8 @@ impl Session {
                 break;
             }
             let entry = Name::new(name).and_then(|name| self.provider.lookup(directory, name)).ok();
+            let inode = entry.as_ref().map_or(listed.inode, |entry| entry.attributes.inode);
+            let listed = Listed { inode, ..listed };
             reply.listed_plus(&listed, entry.as_ref(), self.caching.valid);
         }
         Ok(())
@@ -402,7 +410,8 @@ impl Session {
     }
 
     fn opened(&self, node: Node, handle: Handle, reply: &mut Reply) {
-        let keep = if self.caching.alone { KEEP_CACHE } else { 0 };
+        let is_known = self.caching.alone || self.provider.is_unchanged(handle);
+        let keep = if is_known { KEEP_CACHE } else { 0 };
         let number = self.backed.as_ref().and_then(|backed| backed.open(node, handle, &*self.provider));
         match number {
             Some(number) => reply.opened(handle.0, PASSTHROUGH, number),
@@ -416,6 +425,7 @@ impl Session {
         }
         let mut wanted = ability::ALWAYS;
         wanted |= if self.caching.alone { ability::ALONE } else { ability::SHARED };
+        wanted |= if self.caching.alone || self.caching.names { ability::NAMES } else { 0 };
         if self.backed.is_some() && !self.caching.alone {
             wanted |= ability::PASSTHROUGH;
         }

@@ -160,8 +160,8 @@ impl Hooked {
 
 impl Provider for Hooked {
     fn caching(&self) -> Caching {
-        let Caching { valid, alone } = self.of.caching();
-        Caching { valid, alone: alone && !self.hooks.wants(Touch::Write) }
+        let Caching { valid, alone, names } = self.of.caching();
+        Caching { valid, alone: alone && !self.hooks.wants(Touch::Write), names }
     }
 
     fn lookup(&self, parent: Node, name: Name<'_>) -> Result<Entry> {

@@ -21,7 +21,7 @@
 //! | provider | serves |
 //! |---|---|
 //! | [`Memory`] | files in this process's memory, bounded |
-//! | [`Real`] | a directory of the host, never anything outside it |
+//! | [`Real`] | a directory of the host, never anything outside it; or the whole root of a sandbox, for a machine |
 //! | [`Readonly`] | another one, which cannot be written |
 //! | [`Overlay`] | two others: changes go to the upper |
 //! | [`Router`] | several, each at a path of its own |
@@ -124,6 +124,19 @@ pub trait Provider: Send + Sync {
         Err(Errno::OPNOTSUPP)
     }
 
+    /// Copies bytes between two open files; gives how many, which may be fewer.
+    fn copy(&self, from: (Handle, u64), to: (Handle, u64), length: u64) -> Result<usize> {
+        let _ = (from, to, length);
+        Err(Errno::NOSYS)
+    }
+
+    /// Whether a file that was just opened has the content it had when the kernel was last told of it, so that what the
+    /// kernel has read before is right. Asked only where others change files too.
+    fn is_unchanged(&self, handle: Handle) -> bool {
+        let _ = handle;
+        false
+    }
+
     /// A file is open no more.
     fn release(&self, handle: Handle);
 
@@ -192,4 +205,10 @@ pub trait Provider: Send + Sync {
 
     /// How full it is.
     fn room(&self) -> Result<Room>;
+
+    /// How full it is where a node lies.
+    fn room_at(&self, node: Node) -> Result<Room> {
+        let _ = node;
+        self.room()
+    }
 }

@@ -171,8 +171,9 @@ impl Provider for Router {
         all.reduce(|one, other| Caching {
             valid: one.valid.min(other.valid),
             alone: one.alone && other.alone,
+            names: one.names && other.names,
         })
-        .unwrap_or(Caching { valid: Duration::from_secs(3600), alone: true })
+        .unwrap_or(Caching { valid: Duration::from_secs(3600), alone: true, names: false })
     }
 
     fn lookup(&self, parent: Node, name: Name<'_>) -> Result<Entry> {

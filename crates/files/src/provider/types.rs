@@ -301,6 +301,9 @@ pub struct Caching {
     pub valid: Duration,
     /// Whether nobody else changes the files: then content stays known, and writes may wait.
     pub alone: bool,
+    /// Whether names that are not there, and where links point, are remembered too. They are wherever nobody else changes
+    /// the files.
+    pub names: bool,
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The network namespace of a sandbox: only `lo`, and the [`seat`] of the keeper in it.
+//! The network namespace of a sandbox: only `lo` (and a TAP where a machine is behind it), and the [`seat`] of the keeper in
+//! it.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,9 +10,11 @@
 //! | `refusals` | what the rules refused |
 //! | `sockets` | listeners, original destinations |
 //! | `prove` | the trial from inside, before the program starts |
+//! | [`machine`] | the same for a machine, and the machine's own side |
 //! | `nft`, `netlink` | messages to the kernel, as bytes |
 
 mod links;
+pub mod machine;
 mod netlink;
 mod nft;
 mod openings;

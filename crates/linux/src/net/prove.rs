@@ -2,6 +2,7 @@
 
 use super::{
     links::Families,
+    machine,
     refusals::{self, Protocol, Refused},
     seat::{During as _, Error, LISTENER_PORT, RESOLVER_PORT, Seat},
     sockets,
@@ -41,7 +42,8 @@ pub fn prove() -> Result<(), Error> {
 
 /// The keeper's part of the proof: nobody has reached a listener, and what [`prove`] was refused has been told.
 ///
-/// Called when `prove` has ended well and before any program runs; takes these refusals out of the seat.
+/// Called when `prove` has ended well and before any program runs; takes these refusals out of the seat, and those of a
+/// machine's trial.
 pub fn witness(seat: &Seat) -> Result<(), Error> {
     for listener in seat.tcp.iter().chain(&seat.dns_tcp) {
         if !matches!(rustix::net::accept(listener), Err(Errno::AGAIN)) {
@@ -50,7 +52,13 @@ pub fn witness(seat: &Seat) -> Result<(), Error> {
     }
     let mut told = VecDeque::new();
     while refusals::receive(seat.refusals.as_fd(), &mut told).during("read the refusals of the trial")? {}
-    let tried = if seat.tcp.len() > 1 { vec![outside_v4(), outside_v6()] } else { vec![outside_v4()] };
+    let mut tried = vec![outside_v4()];
+    if seat.families() == Families::Both {
+        tried.push(outside_v6());
+    }
+    if seat.tap.is_some() {
+        tried.extend(machine::prove::tried(seat.families()));
+    }
     for destination in tried {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             if !told.contains(&Refused { destination, protocol }) {

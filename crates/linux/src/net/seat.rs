@@ -4,18 +4,19 @@
 //! outside: it accepts what programs inside connect to, answers their questions, and opens destinations.
 //!
 //! Two ports of the loopback address are the seat's: [`LISTENER_PORT`] and [`RESOLVER_PORT`]. A connection reaches
-//! them only by redirection; one that is made to them is refused.
+//! them only by redirection; one that is made to them is refused. For a machine ([`build_for_machine`]) they are
+//! ports of the outside's address, which is its gateway's.
 
-use super::{links, netlink, refusals, settings, sockets, wall};
+use super::{links, machine, netlink, refusals, settings, sockets, wall};
 use std::{
     io,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-pub(crate) use super::links::Families;
 pub use super::{
+    links::Families,
     openings::Opening,
     prove::{prove, witness},
     refusals::{Protocol, Refusals, Refused},
@@ -50,6 +51,8 @@ pub struct Seat {
     pub rules: OwnedFd,
     /// For [`Refusals`].
     pub refusals: OwnedFd,
+    /// The machine's end of its cable, for whoever runs the machine. `None` where programs are in the network namespace.
+    pub tap: Option<OwnedFd>,
 }
 
 /// Why there is no seat.
@@ -77,6 +80,19 @@ pub fn build(groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
     furnish(prepare(groups)?)
 }
 
+/// The same for a machine: its TAP is made of `device` ([`machine::open`] in this namespace) and handed on in the seat.
+/// Proved by the machine's own means before anybody has it.
+pub fn build_for_machine(device: OwnedFd, groups: &RangeInclusive<u32>) -> Result<Seat, Error> {
+    let families = sockets::families().during("ask for IPv6")?;
+    // First, so that not even the kernel's own first words go out by the device.
+    let rules = lay(wall::Of::Machine)?;
+    let families = machine::gateway::set_up(&device, families)?;
+    settings::write(groups)?;
+    let seat = Seat { tap: Some(device), ..take(families, [OUTSIDE_V4.into(), OUTSIDE_V6.into()], rules)? };
+    machine::prove::prove(&seat)?;
+    Ok(seat)
+}
+
 /// The first part of [`build`]: what the kernel's routing and settings need.
 pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
     let families = sockets::families().during("ask for IPv6")?;
@@ -87,12 +103,27 @@ pub(crate) fn prepare(groups: &RangeInclusive<u32>) -> Result<Families, Error> {
 
 /// The second part: rules and sockets.
 pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
+    let addresses = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    take(families, addresses, lay(wall::Of::Programs)?)
+}
+
+/// The rules, by the socket for them.
+fn lay(of: wall::Of) -> Result<OwnedFd, Error> {
     let rules = netlink::socket(netlink::Protocol::Netfilter).during("open a netlink socket for rules")?;
-    wall::transaction().commit(rules.as_fd())?;
+    wall::transaction(of).commit(rules.as_fd())?;
+    Ok(rules)
+}
+
+/// Sockets at these addresses, so far as there are such.
+fn take(families: Families, addresses: [IpAddr; 2], rules: OwnedFd) -> Result<Seat, Error> {
     settings::shorten_memory();
     let refusals = refusals::listen()?;
-    let mut seat = Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals };
-    for address in sockets::loopback(families) {
+    let mut seat =
+        Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals, tap: None };
+    for address in addresses {
+        if address.is_ipv6() && families == Families::V4 {
+            continue;
+        }
         let sockets = sockets::make(address)?;
         seat.tcp.push(sockets.tcp);
         seat.dns_udp.push(sockets.dns_udp);
@@ -102,21 +133,33 @@ pub(crate) fn furnish(families: Families) -> Result<Seat, Error> {
 }
 
 impl Seat {
+    /// Which addresses the sandbox has.
+    pub fn families(&self) -> Families {
+        if self.tcp.len() > 1 { Families::Both } else { Families::V4 }
+    }
+
     /// Its descriptors, in the order [`Seat::from_descriptors`] takes them; no more than one message carries.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let families = self.tcp.iter().zip(&self.dns_udp).zip(&self.dns_tcp);
         let sockets = families.flat_map(|((tcp, dns_udp), dns_tcp)| [tcp, dns_udp, dns_tcp]);
-        [&self.rules, &self.refusals].into_iter().chain(sockets).map(AsFd::as_fd).collect()
+        let whole = [&self.rules, &self.refusals].into_iter().chain(sockets).chain(&self.tap);
+        whole.map(AsFd::as_fd).collect()
     }
 
     /// The seat again, in another process. `None` if the number of descriptors is wrong.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Seat> {
         let mut descriptors = descriptors.into_iter();
         let (rules, refusals) = (descriptors.next()?, descriptors.next()?);
-        let mut seat = Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals };
-        while let Some(tcp) = descriptors.next() {
-            seat.tcp.push(tcp);
-            seat.dns_udp.push(descriptors.next()?);
+        let mut seat =
+            Seat { tcp: Vec::new(), dns_udp: Vec::new(), dns_tcp: Vec::new(), rules, refusals, tap: None };
+        while let Some(first) = descriptors.next() {
+            let Some(second) = descriptors.next() else {
+                // What is left over behind the sockets, which come by threes.
+                seat.tap = Some(first);
+                break;
+            };
+            seat.tcp.push(first);
+            seat.dns_udp.push(second);
             seat.dns_tcp.push(descriptors.next()?);
         }
         (!seat.tcp.is_empty()).then_some(seat)

@@ -41,14 +41,6 @@ pub(super) fn make(address: IpAddr) -> Result<Sockets, Error> {
     Ok(Sockets { tcp, dns_udp, dns_tcp })
 }
 
-/// The loopback addresses there are.
-pub(super) fn loopback(families: Families) -> Vec<IpAddr> {
-    match families {
-        Families::V4 => vec![Ipv4Addr::LOCALHOST.into()],
-        Families::Both => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-    }
-}
-
 /// Which address families this host knows.
 pub(super) fn families() -> io::Result<Families> {
     match socket(AddressFamily::INET6, SocketType::DGRAM) {

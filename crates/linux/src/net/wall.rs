@@ -8,6 +8,7 @@
 //! Nothing is ever forwarded. No rule looks at the source: a program may bind to what it likes.
 
 use super::{
+    machine,
     nft::{ACCEPT, DROP, FORWARD, Family, Hook, OUTPUT, Rule, Set, Transaction, Transport},
     seat::{LISTENER_PORT, OWN_V4, OWN_V6, RESOLVER_PORT},
 };
@@ -27,23 +28,46 @@ pub(super) const LOGGED_BYTES: u32 = 128;
 const TOLD_PER_SECOND: u64 = 100;
 const TOLD_AT_ONCE: u32 = 200;
 
-const DNS: u16 = 53;
+pub(super) const DNS: u16 = 53;
+/// What stays inside: 198.18.0.0/24.
+pub(super) const OWN_V4_PREFIX: [u8; 3] = {
+    let [a, b, c, _] = OWN_V4.octets();
+    [a, b, c]
+};
+/// And the same of IPv6, 64 bits.
+pub(super) const OWN_V6_PREFIX: [u8; 8] = {
+    let [a, b, c, d, e, f, g, h, ..] = OWN_V6.octets();
+    [a, b, c, d, e, f, g, h]
+};
 const OWN: &str = "own";
 const FIRST: &str = "first";
 const REDIRECTED: &str = "redirected";
 const LAST: &str = "last";
 
+/// Whose rules they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Programs in the network namespace.
+    Programs,
+    /// A machine behind a TAP; programs there, if there are any, have the same rules as otherwise.
+    Machine,
+}
+
 /// All of it. Nothing is open.
-pub(super) fn transaction() -> Transaction {
+pub(super) fn transaction(of: Of) -> Transaction {
     let mut rules = Transaction::begin();
     rules.table();
     rules.set(OPEN_V4);
     rules.set(OPEN_V6);
     rules.counter(REFUSED);
     own(&mut rules);
-    first(&mut rules);
-    redirected(&mut rules);
-    last(&mut rules);
+    if of == Of::Machine {
+        machine::wall::to_machine(&mut rules);
+        machine::wall::chains(&mut rules);
+    }
+    first(&mut rules, of);
+    redirected(&mut rules, of);
+    last(&mut rules, of);
     let forward = Hook { kind: "filter", number: FORWARD, priority: 0, policy: DROP };
     rules.hooked("through", "forbid forwarding", forward);
     rules
@@ -52,8 +76,6 @@ pub(super) fn transaction() -> Transaction {
 /// Accepts what stays inside; port 53 of other addresses than loopback is the resolver's.
 fn own(rules: &mut Transaction) {
     let purpose = "let programs reach themselves";
-    let [own_v4 @ .., _] = OWN_V4.octets();
-    let [a, b, c, d, e, f, g, h, ..] = OWN_V6.octets();
     rules.chain(OWN);
     rules.rule(OWN, purpose, |rule| rule.to(Family::V4, &[127]).accept());
     rules.rule(OWN, purpose, |rule| {
@@ -62,13 +84,16 @@ fn own(rules: &mut Transaction) {
     for transport in [Transport::Udp, Transport::Tcp] {
         rules.rule(OWN, purpose, |rule| rule.transport(transport).port(DNS).go_back());
     }
-    rules.rule(OWN, purpose, |rule| rule.to(Family::V4, &own_v4).accept());
-    rules.rule(OWN, purpose, |rule| rule.to(Family::V6, &[a, b, c, d, e, f, g, h]).accept());
+    rules.rule(OWN, purpose, |rule| rule.to(Family::V4, &OWN_V4_PREFIX).accept());
+    rules.rule(OWN, purpose, |rule| rule.to(Family::V6, &OWN_V6_PREFIX).accept());
 }
 
-fn first(rules: &mut Transaction) {
+fn first(rules: &mut Transaction, of: Of) {
     let hook = Hook { kind: "filter", number: OUTPUT, priority: -150, policy: DROP };
     rules.hooked(FIRST, "make the first chain", hook);
+    if of == Of::Machine {
+        machine::wall::decide_for_machine(rules, FIRST);
+    }
     accept_established(rules, FIRST);
     rules.rule(FIRST, "let programs reach themselves", |rule| rule.jump(OWN));
     for transport in [Transport::Udp, Transport::Tcp] {
@@ -81,15 +106,16 @@ fn first(rules: &mut Transaction) {
             rule.tcp_to_any_of(family, set.name).accept();
         });
     }
-    rules.rule(FIRST, "report refusals (nft_limit, nft_log, nfnetlink_log)", |rule| {
-        rule.count(REFUSED).at_most_per_second(TOLD_PER_SECOND, TOLD_AT_ONCE).log(LOG_GROUP, LOGGED_BYTES);
-    });
+    report(rules, FIRST);
     refuse(rules, FIRST, |_| {}, |_| {});
 }
 
-fn redirected(rules: &mut Transaction) {
+fn redirected(rules: &mut Transaction, of: Of) {
     let hook = Hook { kind: "nat", number: OUTPUT, priority: -100, policy: ACCEPT };
     rules.hooked(REDIRECTED, "make the chain that redirects (nft_chain_nat)", hook);
+    if of == Of::Machine {
+        machine::wall::pass_to_machine(rules, REDIRECTED);
+    }
     rules.rule(REDIRECTED, "let programs reach themselves", |rule| rule.jump(OWN));
     for transport in [Transport::Udp, Transport::Tcp] {
         rules.rule(REDIRECTED, "redirect questions to the resolver (nft_redir)", |rule| {
@@ -101,9 +127,12 @@ fn redirected(rules: &mut Transaction) {
     });
 }
 
-fn last(rules: &mut Transaction) {
+fn last(rules: &mut Transaction, of: Of) {
     let hook = Hook { kind: "filter", number: OUTPUT, priority: 0, policy: DROP };
     rules.hooked(LAST, "make the last chain", hook);
+    if of == Of::Machine {
+        machine::wall::pass_to_machine(rules, LAST);
+    }
     accept_established(rules, LAST);
     rules.rule(LAST, "let redirected connections pass", |rule| rule.redirected().accept());
     refuse(
@@ -119,12 +148,20 @@ fn last(rules: &mut Transaction) {
     rules.rule(LAST, "let programs reach themselves", |rule| rule.jump(OWN));
 }
 
-fn accept_established(rules: &mut Transaction, chain: &str) {
+/// Counts, and tells whoever listens.
+pub(super) fn report(rules: &mut Transaction, chain: &str) {
+    rules.rule(chain, "report refusals (nft_limit, nft_log, nfnetlink_log)", |rule| {
+        rule.count(REFUSED).at_most_per_second(TOLD_PER_SECOND, TOLD_AT_ONCE).log(LOG_GROUP, LOGGED_BYTES);
+    });
+}
+
+/// What belongs to a connection that was let through.
+pub(super) fn accept_established(rules: &mut Transaction, chain: &str) {
     rules.rule(chain, "follow connections (nf_conntrack)", |rule| rule.established().accept());
 }
 
 /// TCP that `tcp` matches is reset, other packets that `other` matches make the sender's call fail.
-fn refuse(
+pub(super) fn refuse(
     rules: &mut Transaction,
     chain: &str,
     tcp: impl FnOnce(&mut Rule<'_, '_>),

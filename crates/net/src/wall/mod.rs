@@ -77,7 +77,8 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
         // Last on the way out and first on the way in: nothing else of ours sees a value.
         filters.0.push(Rc::new(Guard::new(Rc::clone(&gate), Rc::clone(&egress))));
     }
-    let Seat { tcp, dns_udp, dns_tcp, rules, refusals } = seat;
+    // Whoever runs a machine has its end of the cable.
+    let Seat { tcp, dns_udp, dns_tcp, rules, refusals, tap: _ } = seat;
     let itself = Itself { hostname: hostname.to_owned(), v4: OWN_V4, v6: (tcp.len() > 1).then_some(OWN_V6) };
     let changes = gate.generation();
     let descriptors = descriptors();

@@ -227,7 +227,7 @@ impl tree::Inode {
 
 impl Provider for Memory {
     fn caching(&self) -> Caching {
-        Caching { valid: Duration::from_secs(3600), alone: true }
+        Caching { valid: Duration::from_secs(3600), alone: true, names: false }
     }
 
     fn lookup(&self, parent: Node, name: Name<'_>) -> Result<Entry> {

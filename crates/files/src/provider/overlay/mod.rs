@@ -226,7 +226,7 @@ impl Overlay {
 impl Provider for Overlay {
     fn caching(&self) -> Caching {
         let (lower, upper) = (self.lower.caching(), self.upper.caching());
-        Caching { valid: lower.valid.min(upper.valid), alone: lower.alone && upper.alone }
+        Caching { valid: lower.valid.min(upper.valid), alone: lower.alone && upper.alone, names: false }
     }
 
     fn lookup(&self, parent: Node, name: Name<'_>) -> Result<Entry> {

@@ -1,22 +1,21 @@
 //! What a provider's words are in calls of the host's kernel.
 
-use super::nodes::WITHIN;
-use crate::provider::types::{Kind, Name, Result, Time, Want};
+use super::nodes::{WITHIN, Way};
+use crate::provider::types::{Kind, Name, Result, Room, Time, Want};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, Timespec},
     io::Errno,
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Only what any user may set; capabilities and labels of the host are not the sandbox's business.
-pub(super) fn own_attribute(name: &[u8], otherwise: Errno) -> Result<()> {
-    if name.starts_with(b"user.") { Ok(()) } else { Err(otherwise) }
-}
-
-/// A new file, open for both.
-pub(super) fn new_file(directory: BorrowedFd<'_>, name: Name<'_>, mode: u32) -> Result<OwnedFd> {
+/// A new file, open for both. A name that is there is never followed.
+pub(super) fn create_file(directory: BorrowedFd<'_>, name: Name<'_>, mode: u32, way: Way) -> Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, name.bytes(), flags, Mode::from_raw_mode(mode & 0o1777), WITHIN)
+    let mode = Mode::from_raw_mode(mode & 0o1777);
+    match way {
+        Way::OneMount => rustix::fs::openat2(directory, name.bytes(), flags, mode, WITHIN),
+        Way::AllMounts => rustix::fs::openat(directory, name.bytes(), flags, mode),
+    }
 }
 
 pub(super) fn flags(want: Want) -> OFlags {
@@ -79,4 +78,15 @@ pub(super) fn write_all(file: impl AsFd, offset: u64, bytes: &[u8]) -> Result<us
         }
     }
     Ok(written)
+}
+
+pub(super) fn room(place: BorrowedFd<'_>) -> Result<Room> {
+    let stat = rustix::fs::fstatvfs(place)?;
+    Ok(Room {
+        block: u32::try_from(stat.f_frsize).unwrap_or(4096),
+        blocks: stat.f_blocks,
+        free: stat.f_bavail,
+        files: stat.f_files,
+        files_free: stat.f_favail,
+    })
 }

@@ -1,44 +1,48 @@
 //! A directory of the host. Every call is about one descriptor and one name in it, so that nothing outside is ever
 //! reached: not by a link, `..`, a rename meanwhile, or a mount below. As host root each call is made as the directory's
 //! owner, with the owner's power and no more.
+//!
+//! Or a whole root, for a machine of its own: then mounts are crossed, owners are those of the files, and what tells of
+//! this kernel is not shown.
 
 mod calls;
 mod locks;
 mod nodes;
+mod places;
+mod reach;
+#[cfg(test)]
+mod tests;
 
 use super::{
     Provider,
     types::{
-        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Listed, Lock, LockKind,
-        LockRange, NOBODY, Name, New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time,
-        Want,
+        Allocate, Attributes, Caching, Caller, Change, Entry, Handle, Kind, Lock, LockKind, LockRange, Name,
+        New, Node, Remove, Rename, Result, Room, Seek, SetAttribute, Take, Time, Want,
     },
 };
-use airlock_linux::fuse;
-use calls::{flags, kind_of, new_file, own_attribute, read_all, timespec, write_all};
+use calls::{flags, read_all, room, timespec, write_all};
 use locks::Locks;
-use nodes::{Found, Nodes, find};
+use nodes::{Bounds, Found, MOST_NODES, Nodes};
+use reach::{Devices, Reach};
 use rustix::{
     buffer::spare_capacity,
     fs::{
-        AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timestamps, XattrFlags,
+        AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timestamps,
+        XattrFlags,
     },
     io::Errno,
 };
 use std::{
     collections::HashMap,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
 /// How long the kernel inside believes what it was told: others on the host change these files too.
 const VALID: Duration = Duration::from_secs(1);
-/// Bits that never come from inside.
+/// Bits that let a file run as its owner.
 const SET_ID: u32 = 0o6000;
 /// Largest value and largest list of extended attributes (xattr(7)).
 const MOST_ATTRIBUTE: usize = 64 << 10;
@@ -46,6 +50,10 @@ const MOST_ATTRIBUTE: usize = 64 << 10;
 const MOST_PLACES: u64 = 4096;
 /// Most files that are open.
 const MOST_OPEN: u64 = 8192;
+/// How many times as many of both a whole root has.
+const WHOLE: u64 = 8;
+/// Most bytes that are copied at a time: others wait for an answer too.
+const MOST_COPIED: u64 = 16 << 20;
 
 /// Whose the files are: this user of the host is that one inside. All others are nobody's inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +66,7 @@ pub struct Owner {
 
 /// A directory of the host.
 pub struct Real {
-    owner: Owner,
-    /// The groups that are the user's inside: the directory's, and that of what is made in it.
-    groups: [u32; 2],
+    reach: Reach,
     root: OwnedFd,
     /// `/proc/self/fd`: descriptors by name, for calls that take only names.
     descriptors: OwnedFd,
@@ -76,11 +82,26 @@ enum Open {
     File(Arc<OwnedFd>, Node),
     /// One listing at a time: the descriptor has one place.
     Directory(Arc<Mutex<OwnedFd>>, Node),
+    /// A directory that shows nothing.
+    Sealed(Node),
 }
 
 impl Real {
     /// Serves what `root`, a directory, stands for.
     pub fn new(root: OwnedFd, owner: Owner) -> Result<Real> {
+        Real::with(root, Reach::directory(owner), MOST_NODES)
+    }
+
+    /// Serves everything below `root`, the root of this process, as it is, but for what every machine has of its own:
+    /// `/proc`, `/sys`, `/dev` and other doors to the kernel are empty directories. What is made is the caller's, as far as
+    /// this process may give files away.
+    ///
+    /// The process's mask should be 0. Without the power over set-id bits (`CAP_FSETID`) some cannot be set.
+    pub fn whole(root: OwnedFd) -> Result<Real> {
+        Real::with(root, Reach::Whole(Devices::default()), MOST_NODES)
+    }
+
+    fn with(root: OwnedFd, reach: Reach, nodes: usize) -> Result<Real> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&root)?;
@@ -89,15 +110,12 @@ impl Real {
         }
         let allowed =
             rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        let bound = |most: u64| usize::try_from(most.min(allowed / 4)).unwrap_or(64);
-        let nodes = Nodes::new(root.try_clone().map_err(|_| Errno::MFILE)?, &stat, bound(MOST_PLACES));
-        let made = match rustix::process::geteuid().is_root() {
-            true => owner.host.1,
-            false => rustix::process::getegid().as_raw(),
-        };
+        let times = if matches!(reach, Reach::Whole(_)) { WHOLE } else { 1 };
+        let bound = |most: u64| usize::try_from((most * times).min(allowed / 4)).unwrap_or(64);
+        let most = Bounds { nodes, files: bound(MOST_PLACES) };
+        let nodes = Nodes::new(root.try_clone().map_err(|_| Errno::MFILE)?, &stat, reach.way(), most);
         Ok(Real {
-            owner,
-            groups: [owner.host.1, made],
+            reach,
             root,
             descriptors,
             nodes: Mutex::new(nodes),
@@ -107,129 +125,16 @@ impl Real {
             most_open: bound(MOST_OPEN),
         })
     }
-
-    /// Everything is done as the owner.
-    fn act(&self) -> Result<()> {
-        fuse::act_as(self.owner.host.0, self.owner.host.1).map_err(|_| Errno::PERM)
-    }
-
-    fn place(&self, node: Node) -> Result<Arc<OwnedFd>> {
-        self.act()?;
-        lock(&self.nodes).file(node)
-    }
-
-    fn entry(&self, parent: Node, name: Name<'_>, found: Found) -> Result<Entry> {
-        let attributes = self.shown(&found.stat, found.kind);
-        let node = lock(&self.nodes).note(parent, name, found)?;
-        Ok(Entry { node, attributes })
-    }
-
-    fn shown(&self, stat: &Stat, kind: Kind) -> Attributes {
-        let Owner { host, inside } = self.owner;
-        let time = |seconds: i64, nanos: u64| Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
-        Attributes {
-            inode: stat.st_ino,
-            kind,
-            mode: stat.st_mode & 0o1777,
-            links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
-            user: if stat.st_uid == host.0 { inside.user } else { NOBODY },
-            group: if self.groups.contains(&stat.st_gid) { inside.group } else { NOBODY },
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
-            accessed: time(stat.st_atime, stat.st_atime_nsec),
-            modified: time(stat.st_mtime, stat.st_mtime_nsec),
-            changed: time(stat.st_ctime, stat.st_ctime_nsec),
-        }
-    }
-
-    fn described(&self, place: BorrowedFd<'_>) -> Result<Attributes> {
-        let stat = rustix::fs::fstat(place)?;
-        Ok(self.shown(&stat, Kind::from_bits(stat.st_mode).ok_or(Errno::STALE)?))
-    }
-
-    /// Opens the very file that a place stands for.
-    fn reopen(&self, place: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        rustix::fs::openat(&self.descriptors, place.as_raw_fd().to_string(), flags, Mode::empty())
-    }
-
-    /// A file that is about to be written loses what lets it run as its owner.
-    fn drop_set_id(&self, place: BorrowedFd<'_>) -> Result<()> {
-        let mode = rustix::fs::fstat(place)?.st_mode;
-        if mode & SET_ID == 0 || Kind::from_bits(mode) != Some(Kind::File) {
-            return Ok(());
-        }
-        self.set_mode(place, mode & 0o1777)
-    }
-
-    fn set_mode(&self, place: BorrowedFd<'_>, mode: u32) -> Result<()> {
-        let name = place.as_raw_fd().to_string();
-        rustix::fs::chmodat(&self.descriptors, name, Mode::from_raw_mode(mode), AtFlags::empty())
-    }
-
-    fn keep(&self, open: Open) -> Result<Handle> {
-        let mut all = lock(&self.open);
-        if all.len() >= self.most_open {
-            return Err(Errno::NFILE);
-        }
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        let (Open::File(_, node) | Open::Directory(_, node)) = open;
-        lock(&self.nodes).pin(node);
-        all.insert(handle, open);
-        Ok(handle)
-    }
-
-    fn close(&self, handle: Handle) {
-        let closed = lock(&self.open).remove(&handle);
-        let Some(Open::File(_, node) | Open::Directory(_, node)) = closed else { return };
-        if lock(&self.nodes).unpin(node) == 0 {
-            lock(&self.locks).closed(node);
-        }
-    }
-
-    fn file(&self, handle: Handle) -> Result<Arc<OwnedFd>> {
-        self.act()?;
-        match lock(&self.open).get(&handle) {
-            Some(Open::File(file, _)) => Ok(file.clone()),
-            _ => Err(Errno::BADF),
-        }
-    }
-
-    fn resize(&self, place: BorrowedFd<'_>, handle: Option<Handle>, size: u64) -> Result<()> {
-        self.drop_set_id(place)?;
-        let open = handle.and_then(|handle| self.file(handle).ok());
-        if let Some(file) = open
-            && rustix::fs::ftruncate(&file, size).is_ok()
-        {
-            return Ok(());
-        }
-        if self.described(place)?.kind != Kind::File {
-            return Err(Errno::INVAL);
-        }
-        rustix::fs::ftruncate(self.reopen(place, OFlags::WRONLY)?, size)
-    }
-
-    fn refuse_other_owners(&self, place: BorrowedFd<'_>, change: &Change) -> Result<()> {
-        let now = self.described(place)?;
-        let is_same = change.user.is_none_or(|user| user == now.user)
-            && change.group.is_none_or(|group| group == now.group);
-        if is_same { Ok(()) } else { Err(Errno::PERM) }
-    }
-
-    /// The name of a descriptor for calls on extended attributes.
-    fn path(place: BorrowedFd<'_>) -> String {
-        format!("/proc/self/fd/{}", place.as_raw_fd())
-    }
 }
 
 impl Provider for Real {
     fn caching(&self) -> Caching {
-        Caching { valid: VALID, alone: false }
+        Caching { valid: VALID, alone: false, names: matches!(self.reach, Reach::Whole(_)) }
     }
 
     fn lookup(&self, parent: Node, name: Name<'_>) -> Result<Entry> {
-        let directory = self.place(parent)?;
-        self.entry(parent, name, find(directory.as_fd(), name)?)
+        let directory = self.directory(parent)?;
+        self.entry(parent, name, self.find(directory.as_fd(), name)?)
     }
 
     fn forget(&self, node: Node, times: u64) {
@@ -237,18 +142,18 @@ impl Provider for Real {
     }
 
     fn attributes(&self, node: Node) -> Result<Attributes> {
-        self.described(self.place(node)?.as_fd())
+        self.told(node, self.place(node)?.as_fd())
     }
 
     fn change(&self, node: Node, handle: Option<Handle>, change: &Change) -> Result<Attributes> {
-        let place = self.place(node)?;
+        let place = self.changed_place(node)?;
         let place = place.as_fd();
-        self.refuse_other_owners(place, change)?;
+        self.reach.change_owner(place, change, &self.described(place)?)?;
         if let Some(mode) = change.mode {
-            match mode {
-                set_id if set_id & SET_ID != 0 => return Err(Errno::PERM),
-                _ if lock(&self.nodes).kind(node)? == Kind::Link => return Err(Errno::OPNOTSUPP),
-                mode => self.set_mode(place, mode)?,
+            self.reach.check_mode(mode)?;
+            match lock(&self.nodes).kind(node)? {
+                Kind::Link => return Err(Errno::OPNOTSUPP),
+                _ => self.set_mode(place, mode)?,
             }
         }
         if let Some(size) = change.size {
@@ -261,7 +166,7 @@ impl Provider for Real {
             };
             rustix::fs::utimensat(place, "", &timestamps, AtFlags::EMPTY_PATH)?;
         }
-        self.described(place)
+        self.told(node, place)
     }
 
     fn readlink(&self, node: Node) -> Result<Vec<u8>> {
@@ -269,18 +174,28 @@ impl Provider for Real {
         Ok(target.into_bytes())
     }
 
-    fn make(&self, parent: Node, name: Name<'_>, new: New<'_>, _: Caller) -> Result<Entry> {
-        let directory = self.place(parent)?;
+    fn make(&self, parent: Node, name: Name<'_>, new: New<'_>, caller: Caller) -> Result<Entry> {
+        let directory = self.changed_directory(parent, name)?;
         match new {
             New::Link { target } => rustix::fs::symlinkat(target, &directory, name.bytes())?,
-            New::Plain { mode, .. } if mode & SET_ID != 0 => return Err(Errno::PERM),
+            New::Plain { kind: Kind::File, mode } => {
+                drop(self.reach.new_file(directory.as_fd(), name, mode, caller)?);
+                return self.entry(parent, name, self.find(directory.as_fd(), name)?);
+            }
             New::Plain { kind: Kind::Directory, mode } => {
+                self.reach.check_mode(mode)?;
                 rustix::fs::mkdirat(&directory, name.bytes(), Mode::from_raw_mode(mode))?;
             }
-            New::Plain { kind: Kind::File, mode } => drop(new_file(directory.as_fd(), name, mode)?),
-            New::Plain { .. } => return Err(Errno::PERM),
+            New::Plain { kind, mode } => {
+                self.reach.check_kind(kind)?;
+                let kind = FileType::from_raw_mode(kind.bits());
+                rustix::fs::mknodat(&directory, name.bytes(), kind, Mode::from_raw_mode(mode & !SET_ID), 0)?;
+            }
         }
-        self.entry(parent, name, find(directory.as_fd(), name)?)
+        let mut made = self.find(directory.as_fd(), name)?;
+        self.reach.give(directory.as_fd(), made.file.as_fd(), caller)?;
+        made.stat = rustix::fs::fstat(&made.file)?;
+        self.entry(parent, name, made)
     }
 
     fn remove(&self, parent: Node, name: Name<'_>, what: Remove) -> Result<()> {
@@ -288,11 +203,11 @@ impl Provider for Real {
             Remove::File => AtFlags::empty(),
             Remove::Directory => AtFlags::REMOVEDIR,
         };
-        rustix::fs::unlinkat(self.place(parent)?, name.bytes(), flags)
+        rustix::fs::unlinkat(self.changed_directory(parent, name)?, name.bytes(), flags)
     }
 
     fn rename(&self, from: (Node, Name<'_>), to: (Node, Name<'_>), how: Rename) -> Result<()> {
-        let (source, target) = (self.place(from.0)?, self.place(to.0)?);
+        let (source, target) = (self.changed_directory(from.0, from.1)?, self.changed_directory(to.0, to.1)?);
         let flags = match how {
             Rename::Replace => RenameFlags::empty(),
             Rename::Keep => RenameFlags::NOREPLACE,
@@ -310,13 +225,13 @@ impl Provider for Real {
     }
 
     fn link(&self, node: Node, parent: Node, name: Name<'_>) -> Result<Entry> {
-        let (place, directory) = (self.place(node)?, self.place(parent)?);
+        let (place, directory) = (self.place(node)?, self.changed_directory(parent, name)?);
         if lock(&self.nodes).kind(node)? == Kind::Directory {
             return Err(Errno::PERM);
         }
         let old = place.as_raw_fd().to_string();
         rustix::fs::linkat(&self.descriptors, old, &directory, name.bytes(), AtFlags::SYMLINK_FOLLOW)?;
-        self.entry(parent, name, find(directory.as_fd(), name)?)
+        self.entry(parent, name, self.find(directory.as_fd(), name)?)
     }
 
     fn open(&self, node: Node, want: Want) -> Result<Handle> {
@@ -324,7 +239,7 @@ impl Provider for Real {
         if lock(&self.nodes).kind(node)? != Kind::File {
             return Err(Errno::ACCESS);
         }
-        if want.write || want.truncate {
+        if (want.write || want.truncate) && matches!(self.reach, Reach::Directory { .. }) {
             self.drop_set_id(place.as_fd())?;
         }
         let file = self.reopen(place.as_fd(), flags(want))?;
@@ -336,14 +251,10 @@ impl Provider for Real {
         (parent, name): (Node, Name<'_>),
         mode: u32,
         want: Want,
-        _: Caller,
+        caller: Caller,
     ) -> Result<(Entry, Handle)> {
-        let directory = self.place(parent)?;
-        let made = match mode & SET_ID {
-            0 => new_file(directory.as_fd(), name, mode),
-            _ => Err(Errno::PERM),
-        };
-        let file = match made {
+        let directory = self.changed_directory(parent, name)?;
+        let file = match self.reach.new_file(directory.as_fd(), name, mode, caller) {
             Ok(file) => file,
             Err(Errno::EXIST) if !want.exclusive => {
                 let entry = self.lookup(parent, name)?;
@@ -358,7 +269,8 @@ impl Provider for Real {
         };
         let place = self.reopen(file.as_fd(), OFlags::PATH)?;
         let stat = rustix::fs::fstat(&place)?;
-        let entry = self.entry(parent, name, Found { file: place, stat, kind: Kind::File })?;
+        let entry =
+            self.entry(parent, name, Found { file: place, stat, kind: Kind::File, is_sealed: false })?;
         if want.append {
             rustix::fs::fcntl_setfl(&file, OFlags::APPEND | OFlags::NONBLOCK)?;
         }
@@ -396,8 +308,23 @@ impl Provider for Real {
         rustix::fs::seek(self.file(handle)?, from)
     }
 
+    fn copy(&self, from: (Handle, u64), to: (Handle, u64), length: u64) -> Result<usize> {
+        let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        let length = usize::try_from(length.min(MOST_COPIED)).unwrap_or(0);
+        rustix::fs::copy_file_range(&source, Some(&mut { from.1 }), &target, Some(&mut { to.1 }), length)
+    }
+
     fn release(&self, handle: Handle) {
         self.close(handle);
+    }
+
+    fn is_unchanged(&self, handle: Handle) -> bool {
+        let opened = lock(&self.open).get(&handle).cloned();
+        let Some(Open::File(file, node)) = opened.filter(|_| matches!(self.reach, Reach::Whole(_))) else {
+            return false;
+        };
+        let stat = rustix::fs::fstat(file);
+        stat.is_ok_and(|stat| lock(&self.nodes).is_unchanged(node, &stat, Time::now()))
     }
 
     fn backing(&self, handle: Handle) -> Option<OwnedFd> {
@@ -424,23 +351,29 @@ impl Provider for Real {
 
     fn open_directory(&self, node: Node) -> Result<Handle> {
         let place = self.place(node)?;
+        if lock(&self.nodes).is_sealed(node) {
+            return self.keep(Open::Sealed(node));
+        }
         let directory = self.reopen(place.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         self.keep(Open::Directory(Arc::new(Mutex::new(directory)), node))
     }
 
     fn list(&self, handle: Handle, from: u64, take: &mut Take<'_>) -> Result<()> {
-        self.act()?;
+        self.reach.act()?;
         let opened = lock(&self.open).get(&handle).cloned();
-        let Some(Open::Directory(directory, _)) = opened else { return Err(Errno::BADF) };
+        let (directory, node) = match opened {
+            Some(Open::Directory(directory, node)) => (directory, node),
+            Some(Open::Sealed(_)) => return Ok(()),
+            _ => return Err(Errno::BADF),
+        };
+        let device = lock(&self.nodes).device(node).unwrap_or(0);
         let directory = lock(&directory);
         rustix::fs::seek(&*directory, SeekFrom::Start(from))?;
         let mut buffer = [const { MaybeUninit::uninit() }; 32 << 10];
         let mut entries = RawDir::new(&*directory, &mut buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            let Some(kind) = kind_of(&directory, name, entry.file_type()) else { continue };
-            let listed = Listed { name, inode: entry.ino(), kind, next: entry.next_entry_cookie() };
+            let Some(listed) = self.reach.listed(&directory, device, &entry) else { continue };
             if !take(listed) {
                 break;
             }
@@ -453,7 +386,7 @@ impl Provider for Real {
     }
 
     fn attribute(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
-        own_attribute(name, Errno::NODATA)?;
+        self.reach.check_attribute(name, Errno::NODATA)?;
         let place = self.place(node)?;
         let mut value = Vec::with_capacity(MOST_ATTRIBUTE);
         rustix::fs::getxattr(Real::path(place.as_fd()), name, spare_capacity(&mut value))?;
@@ -464,34 +397,31 @@ impl Provider for Real {
         let place = self.place(node)?;
         let mut names = Vec::with_capacity(MOST_ATTRIBUTE);
         rustix::fs::listxattr(Real::path(place.as_fd()), spare_capacity(&mut names))?;
-        let own = |name: &&[u8]| name.starts_with(b"user.");
+        let own = |name: &&[u8]| self.reach.check_attribute(name, Errno::NODATA).is_ok();
         Ok(names.split(|byte| *byte == 0).filter(own).map(<[u8]>::to_vec).collect())
     }
 
     fn set_attribute(&self, node: Node, name: &[u8], value: &[u8], how: SetAttribute) -> Result<()> {
-        own_attribute(name, Errno::OPNOTSUPP)?;
+        self.reach.check_attribute(name, Errno::OPNOTSUPP)?;
         let flags = match how {
             SetAttribute::Any => XattrFlags::empty(),
             SetAttribute::Create => XattrFlags::CREATE,
             SetAttribute::Replace => XattrFlags::REPLACE,
         };
-        rustix::fs::setxattr(Real::path(self.place(node)?.as_fd()), name, value, flags)
+        rustix::fs::setxattr(Real::path(self.changed_place(node)?.as_fd()), name, value, flags)
     }
 
     fn remove_attribute(&self, node: Node, name: &[u8]) -> Result<()> {
-        own_attribute(name, Errno::NODATA)?;
-        rustix::fs::removexattr(Real::path(self.place(node)?.as_fd()), name)
+        self.reach.check_attribute(name, Errno::NODATA)?;
+        rustix::fs::removexattr(Real::path(self.changed_place(node)?.as_fd()), name)
     }
 
     fn room(&self) -> Result<Room> {
-        let stat = rustix::fs::fstatvfs(&self.root)?;
-        Ok(Room {
-            block: u32::try_from(stat.f_frsize).unwrap_or(4096),
-            blocks: stat.f_blocks,
-            free: stat.f_bavail,
-            files: stat.f_files,
-            files_free: stat.f_favail,
-        })
+        room(self.root.as_fd())
+    }
+
+    fn room_at(&self, node: Node) -> Result<Room> {
+        room(self.place(node)?.as_fd())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which files of the host the kernel inside knows, and descriptors of them. Descriptors are few: one that was not used
 //! for long is closed, and opened again by its names when it is needed. What stands there then must be the same file.
 
-use crate::provider::types::{Kind, Name, Node, Result};
+use crate::provider::types::{Kind, Name, Node, Result, Time};
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
@@ -13,7 +13,18 @@ use std::{
 };
 
 /// Most files the kernel inside may know at once.
-const MOST_NODES: usize = 1 << 20;
+pub(super) const MOST_NODES: usize = 1 << 20;
+/// A file that was written less than this ago may be written again without another time to show for it.
+const HOT: i64 = 50_000_000;
+
+/// How a name is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Without leaving the mount.
+    OneMount,
+    /// Also where something else is mounted.
+    AllMounts,
+}
 
 /// A file for as long as it is there: device and inode.
 type Identity = (u64, u64);
@@ -27,7 +38,17 @@ struct Known {
     /// Open files of it: the descriptor stays as long as there are some.
     opens: u64,
     used: u64,
+    /// A directory of which nothing is shown.
+    is_sealed: bool,
+    told: Told,
     file: Option<Arc<OwnedFd>>,
+}
+
+/// What a file's content was when the kernel inside was last told of it: size, written, changed.
+type Told = (i64, (i64, u64), (i64, u64));
+
+fn told(stat: &Stat) -> Told {
+    (stat.st_size, (stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec))
 }
 
 /// A file that was just found by its name.
@@ -35,6 +56,13 @@ pub(super) struct Found {
     pub(super) file: OwnedFd,
     pub(super) stat: Stat,
     pub(super) kind: Kind,
+    pub(super) is_sealed: bool,
+}
+
+/// How many may be known, and how many of them have a descriptor.
+pub(super) struct Bounds {
+    pub(super) nodes: usize,
+    pub(super) files: usize,
 }
 
 /// What is known.
@@ -44,12 +72,13 @@ pub(super) struct Nodes {
     next: u64,
     clock: u64,
     files: usize,
-    most_files: usize,
+    most: Bounds,
+    way: Way,
 }
 
 impl Nodes {
     /// Only the root is known, whose descriptor stays.
-    pub(super) fn new(root: OwnedFd, stat: &Stat, most_files: usize) -> Nodes {
+    pub(super) fn new(root: OwnedFd, stat: &Stat, way: Way, most: Bounds) -> Nodes {
         let identity = (stat.st_dev, stat.st_ino);
         let known = Known {
             identity,
@@ -59,6 +88,8 @@ impl Nodes {
             lookups: 1,
             opens: 1,
             used: 0,
+            is_sealed: false,
+            told: told(stat),
             file: Some(Arc::new(root)),
         };
         Nodes {
@@ -67,7 +98,8 @@ impl Nodes {
             next: Node::ROOT.0,
             clock: 0,
             files: 0,
-            most_files,
+            most,
+            way,
         }
     }
 
@@ -77,10 +109,10 @@ impl Nodes {
         self.clock += 1;
         let old = self.by_identity.get(&identity).copied();
         // An inode number may be used again for something else.
-        let old = old.filter(|node| self.by_node.get(node).is_some_and(|known| known.kind == found.kind));
+        let old = old.filter(|node| self.by_node.get(node).is_some_and(|known| known.is_still(&found)));
         if let Some(known) = old.and_then(|node| self.by_node.get_mut(&node)) {
             known.lookups += 1;
-            known.used = self.clock;
+            (known.used, known.told) = (self.clock, told(&found.stat));
             if old != Some(Node::ROOT) {
                 (known.parent, known.name) = (parent, name.bytes().into());
             }
@@ -90,7 +122,7 @@ impl Nodes {
             }
             return old.ok_or(Errno::STALE);
         }
-        if self.by_node.len() >= MOST_NODES {
+        if self.by_node.len() >= self.most.nodes {
             return Err(Errno::NFILE);
         }
         self.next += 1;
@@ -103,6 +135,8 @@ impl Nodes {
             lookups: 1,
             opens: 0,
             used: self.clock,
+            is_sealed: found.is_sealed,
+            told: told(&found.stat),
             file: Some(Arc::new(found.file)),
         };
         self.by_node.insert(node, known);
@@ -113,6 +147,30 @@ impl Nodes {
 
     pub(super) fn kind(&self, node: Node) -> Result<Kind> {
         self.by_node.get(&node).map(|known| known.kind).ok_or(Errno::STALE)
+    }
+
+    /// Which device the node is on.
+    pub(super) fn device(&self, node: Node) -> Result<u64> {
+        self.by_node.get(&node).map(|known| known.identity.0).ok_or(Errno::STALE)
+    }
+
+    pub(super) fn is_sealed(&self, node: Node) -> bool {
+        self.by_node.get(&node).is_some_and(|known| known.is_sealed)
+    }
+
+    /// The kernel inside is told of the file as it is now.
+    pub(super) fn tell(&mut self, node: Node, stat: &Stat) {
+        if let Some(known) = self.by_node.get_mut(&node) {
+            known.told = told(stat);
+        }
+    }
+
+    /// Whether the file's content is what it was when the kernel inside was last told of it.
+    pub(super) fn is_unchanged(&self, node: Node, stat: &Stat, now: Time) -> bool {
+        let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+        let written = nanos(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
+        let is_cold = nanos(now.seconds, i64::from(now.nanos)).saturating_sub(written) > HOT;
+        is_cold && self.by_node.get(&node).is_some_and(|known| known.told == told(stat))
     }
 
     /// A descriptor of the node (`O_PATH`), opened anew if need be.
@@ -132,7 +190,7 @@ impl Nodes {
         };
         while let Some(node) = missing.pop() {
             let known = self.by_node.get_mut(&node).ok_or(Errno::STALE)?;
-            let found = find(file.as_fd(), Name::new(&known.name)?).map_err(|_| Errno::STALE)?;
+            let found = find(file.as_fd(), Name::new(&known.name)?, self.way).map_err(|_| Errno::STALE)?;
             if (found.stat.st_dev, found.stat.st_ino) != known.identity || found.kind != known.kind {
                 return Err(Errno::STALE);
             }
@@ -181,7 +239,7 @@ impl Nodes {
     /// Counts a descriptor; where there are too many, the half that was not used for longest goes.
     fn opened_one(&mut self) {
         self.files += 1;
-        if self.files <= self.most_files {
+        if self.files <= self.most.files {
             return;
         }
         let mut idle: Vec<(u64, Node)> = self
@@ -191,7 +249,7 @@ impl Nodes {
             .map(|(node, known)| (known.used, *node))
             .collect();
         idle.sort_unstable();
-        for (_, node) in idle.iter().take(self.most_files / 2) {
+        for (_, node) in idle.iter().take(self.most.files / 2) {
             if let Some(known) = self.by_node.get_mut(node).filter(|known| known.used < self.clock) {
                 known.file = None;
                 self.files -= 1;
@@ -200,19 +258,33 @@ impl Nodes {
     }
 }
 
-/// Opens a name of a directory as a place: no link is followed, no other mount entered. Devices are not there.
-pub(super) fn find(directory: BorrowedFd<'_>, name: Name<'_>) -> Result<Found> {
+impl Known {
+    /// Whether what was found is this file, and no other that has its number now. While there is a descriptor the number
+    /// is not given to another.
+    fn is_still(&self, found: &Found) -> bool {
+        let same_link = self.kind != Kind::Link || self.file.is_some() || self.told == told(&found.stat);
+        self.kind == found.kind && self.is_sealed == found.is_sealed && same_link
+    }
+}
+
+/// Opens a name of a directory as a place: no link is followed. Devices are not there.
+pub(super) fn find(directory: BorrowedFd<'_>, name: Name<'_>, way: Way) -> Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat2(directory, name.bytes(), flags, Mode::empty(), WITHIN) {
-        Err(Errno::XDEV) => return Err(Errno::ACCESS),
-        other => other?,
+    let file = match way {
+        // A single name that is no `..` cannot lead anywhere else. The newer call, whose arguments a filter cannot see, is
+        // refused in some sandboxes.
+        Way::AllMounts => rustix::fs::openat(directory, name.bytes(), flags, Mode::empty())?,
+        Way::OneMount => match rustix::fs::openat2(directory, name.bytes(), flags, Mode::empty(), WITHIN) {
+            Err(Errno::XDEV) => return Err(Errno::ACCESS),
+            other => other?,
+        },
     };
     let stat = rustix::fs::fstat(&file)?;
     let kind = Kind::from_bits(stat.st_mode).ok_or(Errno::NOENT)?;
-    Ok(Found { file, stat, kind })
+    Ok(Found { file, stat, kind, is_sealed: false })
 }
 
-/// How a single name is resolved.
+/// How a single name is resolved within a mount.
 pub(super) const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)

@@ -1,7 +1,9 @@
 //! A real seat, in namespaces of its own. The test stands outside, where the keeper stands: it has the seat, and
 //! sockets that a process inside has made and handed out.
 
+mod cable;
 mod floods;
+mod machine;
 mod opened;
 mod own;
 mod proof;
@@ -9,7 +11,8 @@ mod questions;
 mod refused;
 
 use super::seat::{
-    Opening, Protocol, Refusals, Refused, Rules, Seat, build, original_destination, prove, witness,
+    Opening, Protocol, Refusals, Refused, Rules, Seat, build, build_for_machine, original_destination, prove,
+    witness,
 };
 use crate::{
     clone::{self, Dumpable, Namespaces, Side},
@@ -32,9 +35,13 @@ use std::{
 const TCP: u8 = b't';
 const UDP: u8 = b'u';
 const PING: u8 = b'p';
+/// A TCP socket of the seat's network namespace, where that is not the programs'.
+const PORTER: u8 = b'o';
 const V4: u8 = b'4';
 const V6: u8 = b'6';
 const NOBODY: u32 = 65534;
+/// How the outcome of a test begins that this host does not allow.
+const SKIPPED: &str = "skipped: ";
 
 /// A sandbox's network as the keeper has it.
 struct World {
@@ -44,41 +51,62 @@ struct World {
     talk: OwnedFd,
 }
 
-/// Runs a test as this user and, as root, once more as an ordinary one.
+/// Who is behind the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// Programs of the network namespace.
+    Programs,
+    /// Programs of a second one, which stands for a machine: a TAP of its own, joined with that of the seat.
+    Machine,
+    /// Whoever writes frames: the test.
+    Cable,
+}
+
 #[track_caller]
 fn with_seat(test: fn(&mut World)) {
+    run(Behind::Programs, test);
+}
+
+/// Runs a test as this user and, as root, once more as an ordinary one.
+#[track_caller]
+fn run(behind: Behind, test: fn(&mut World)) {
     let is_root = rustix::process::geteuid().is_root();
     let nobody = is_root.then_some(Some(NOBODY));
     for become_user in [None].into_iter().chain(nobody) {
-        let outcome = in_child(|| world(become_user, test));
-        if let Some(why) = outcome.output.strip_prefix("no namespaces: ") {
+        let outcome = in_child(|| world(become_user, behind, test));
+        if let Some(why) = outcome.output.strip_prefix(SKIPPED) {
             assert!(std::env::var_os("AIRLOCK_TEST_STRICT").is_none(), "{why}");
-            eprintln!("skipped: this host allows no namespaces: {why}");
+            eprintln!("skipped as {become_user:?}: {why}");
             return;
         }
         assert!(outcome.status.success(), "as {become_user:?}: {}: {}", outcome.status, outcome.output);
     }
 }
 
-fn world(become_user: Option<u32>, test: fn(&mut World)) -> io::Result<String> {
+fn world(become_user: Option<u32>, behind: Behind, test: fn(&mut World)) -> io::Result<String> {
     // What the harness would print is lost in a child.
     std::panic::set_hook(Box::new(|panic| drop(writeln!(io::stderr(), "{panic}"))));
     if let Some(id) = become_user {
         spawn::become_user(id, id, &[])?;
         clone::set_dumpable(Dumpable::Yes)?;
     }
+    if behind != Behind::Programs
+        && let Err(err) = super::machine::open()
+    {
+        return Ok(format!("{SKIPPED}{}: {err}", super::machine::DEVICE));
+    }
     let (talk, child_talk) = fd::pair()?;
     let child = match clone::fork(Namespaces::SANDBOX, None) {
         Ok(Side::Child) => {
             drop(talk);
             let _ = clone::die_with_parent();
-            if let Err(err) = inside(&child_talk) {
+            if let Err(err) = inside(behind, &child_talk) {
                 let _ = fd::send_all(child_talk.as_fd(), format!("!{err}").as_bytes(), &[]);
             }
             clone::exit_now(0)
         }
         Ok(Side::Parent(child)) => child,
-        Err(err) => return Ok(format!("no namespaces: {err}")),
+        Err(err) => return Ok(format!("{SKIPPED}no namespaces: {err}")),
     };
     drop(child_talk);
     ids().write(child.pid).map_err(io::Error::other)?;
@@ -108,13 +136,24 @@ fn ids() -> IdMap {
 }
 
 /// Builds the seat, proves it, hands it out, and makes sockets for whoever asks.
-fn inside(talk: &OwnedFd) -> io::Result<()> {
+fn inside(behind: Behind, talk: &OwnedFd) -> io::Result<()> {
+    // As whoever the test is: the device may be closed to the sandbox's root.
+    let tun = (behind != Behind::Programs).then(super::machine::open).transpose()?;
+    let second = (behind == Behind::Machine).then(machine::Second::open).transpose()?;
     hear(talk)?;
     spawn::become_user(0, 0, &[])?;
-    let seat = build(&(0..=0)).map_err(io::Error::other)?;
+    let seat = match tun {
+        None => build(&(0..=0)),
+        Some(tun) => build_for_machine(tun, &(0..=0)),
+    };
+    let mut seat = seat.map_err(io::Error::other)?;
     prove().map_err(io::Error::other)?;
     witness(&seat).map_err(io::Error::other)?;
+    let tap = (behind == Behind::Machine).then(|| seat.tap.take()).flatten();
     fd::send_all(talk.as_fd(), b".", &seat.descriptors())?;
+    if let (Some(second), Some(tap)) = (&second, tap) {
+        second.join(tap, seat.families())?;
+    }
     drop(seat);
     loop {
         let mut wanted = [0u8; 2];
@@ -123,6 +162,10 @@ fn inside(talk: &OwnedFd) -> io::Result<()> {
         }
         let [kind, family] = wanted;
         let family = if family == V6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        if let (PORTER, Some(second)) = (kind, &second) {
+            fd::send_all(talk.as_fd(), b"s", &[second.porter()?.as_fd()])?;
+            continue;
+        }
         let (kind, protocol) = match kind {
             TCP => (SocketType::STREAM, None),
             UDP => (SocketType::DGRAM, None),

@@ -1,7 +1,10 @@
 //! The proof can fail: it does wherever the wall is weaker than it should be.
 
 use super::*;
-use crate::{net::seat, seccomp::trial::in_own_user_namespace};
+use crate::{
+    net::{machine, seat},
+    seccomp::trial::in_own_user_namespace,
+};
 
 #[track_caller]
 fn outcome_of(trial: fn() -> Result<(), seat::Error>) -> Option<String> {
@@ -27,6 +30,17 @@ fn assert_outcome(trial: fn() -> Result<(), seat::Error>, expected: &str) {
 fn a_whole_wall_is_proved() {
     let trial = || {
         let seat = build(&(0..=0))?;
+        prove()?;
+        witness(&seat)
+    };
+    assert_outcome(trial, "proved");
+}
+
+#[test]
+fn a_whole_wall_around_a_machine_is_proved() {
+    let trial = || {
+        let tun = machine::open().map_err(|source| seat::Error::Step { step: "open the device", source })?;
+        let seat = build_for_machine(tun, &(0..=0))?;
         prove()?;
         witness(&seat)
     };

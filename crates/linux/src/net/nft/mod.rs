@@ -2,8 +2,12 @@
 //!
 //! Names and numbers are those of `linux/netfilter/nf_tables.h`.
 
+mod rule;
+
 use super::netlink::{APPEND, Body, CREATE, EXCLUSIVE, Messages, Refused, next_attribute};
 use std::{io, os::fd::BorrowedFd};
+
+pub(super) use rule::{Family, Rule, Transport};
 
 /// The only table.
 pub(super) const TABLE: &str = "airlock";
@@ -44,8 +48,12 @@ pub(super) struct Hook {
 }
 
 /// Hook numbers (linux/netfilter.h).
+pub(super) const PREROUTING: u32 = 0;
+/// See [`PREROUTING`].
+pub(super) const INPUT: u32 = 1;
+/// See [`PREROUTING`].
 pub(super) const FORWARD: u32 = 2;
-/// See [`FORWARD`].
+/// See [`PREROUTING`].
 pub(super) const OUTPUT: u32 = 3;
 
 /// Verdicts (linux/netfilter.h, linux/netfilter/nf_tables.h).
@@ -189,250 +197,6 @@ impl Transaction {
         let last = self.messages.ask_for_answer();
         self.messages.add("end a transaction", (BATCH_END, 0), &general(0, SUBSYSTEM), |_| {});
         self.messages.send(socket, last)
-    }
-}
-
-/// The expressions of a rule, in the order they are tried.
-pub(super) struct Rule<'a, 'b>(&'a mut Body<'b>);
-
-/// Registers: 16 bytes each from 1 on, or 4 bytes each from 8 on, over the same memory.
-const FIRST: u32 = 1;
-/// The word behind an IPv4 address in register 1.
-const WORD_AFTER_V4: u32 = 9;
-/// The word behind an IPv6 address in register 1.
-const WORD_AFTER_V6: u32 = 2;
-const NETWORK: u32 = 1;
-const TRANSPORT: u32 = 2;
-const PORT_AT: u32 = 2;
-
-/// How two values compare.
-#[derive(Debug, Clone, Copy)]
-enum Compare {
-    Equal = 0,
-    NotEqual = 1,
-    AtMost = 3,
-    AtLeast = 5,
-}
-
-/// An address family, with where the destination lies in its header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
-    V4,
-    V6,
-}
-
-/// TCP or UDP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
-    Tcp = 6,
-    Udp = 17,
-}
-
-impl Rule<'_, '_> {
-    /// The destination begins with these bytes.
-    pub(super) fn to(&mut self, family: Family, prefix: &[u8]) -> &mut Self {
-        let length = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
-        self.family(family).payload(NETWORK, (family.destination_at(), length), FIRST);
-        self.compare(Compare::Equal, prefix)
-    }
-
-    pub(super) fn transport(&mut self, transport: Transport) -> &mut Self {
-        const L4_PROTOCOL: u32 = 16;
-        self.meta(L4_PROTOCOL).compare(Compare::Equal, &[transport as u8])
-    }
-
-    /// The destination port.
-    pub(super) fn port(&mut self, port: u16) -> &mut Self {
-        self.payload(TRANSPORT, (PORT_AT, 2), FIRST).compare(Compare::Equal, &port.to_be_bytes())
-    }
-
-    /// The destination port, both ends included.
-    pub(super) fn ports(&mut self, first: u16, last: u16) -> &mut Self {
-        self.payload(TRANSPORT, (PORT_AT, 2), FIRST)
-            .compare(Compare::AtLeast, &first.to_be_bytes())
-            .compare(Compare::AtMost, &last.to_be_bytes())
-    }
-
-    /// TCP to an address and port in the set.
-    pub(super) fn tcp_to_any_of(&mut self, family: Family, set: &str) -> &mut Self {
-        let (length, word) = match family {
-            Family::V4 => (4, WORD_AFTER_V4),
-            Family::V6 => (16, WORD_AFTER_V6),
-        };
-        self.family(family).transport(Transport::Tcp);
-        self.payload(NETWORK, (family.destination_at(), length), FIRST);
-        self.payload(TRANSPORT, (PORT_AT, 2), word);
-        self.expression("lookup", |body| {
-            body.text(1, set);
-            body.number(2, FIRST);
-        })
-    }
-
-    /// The connection has been answered before.
-    pub(super) fn established(&mut self) -> &mut Self {
-        const STATE: u32 = 0;
-        const ESTABLISHED: u32 = 1 << 1;
-        self.connection(STATE, ESTABLISHED)
-    }
-
-    /// The connection was redirected by a rule.
-    pub(super) fn redirected(&mut self) -> &mut Self {
-        const STATUS: u32 = 2;
-        const DESTINATION_CHANGED: u32 = 1 << 5;
-        self.connection(STATUS, DESTINATION_CHANGED)
-    }
-
-    /// One more, whatever follows.
-    pub(super) fn count(&mut self, counter: &str) -> &mut Self {
-        self.expression("objref", |body| {
-            body.number(1, COUNTER);
-            body.text(2, counter);
-        })
-    }
-
-    /// No more than so many in a second; beyond that the rule does not apply.
-    pub(super) fn at_most_per_second(&mut self, rate: u64, burst: u32) -> &mut Self {
-        const ONE_SECOND: u64 = 1;
-        self.expression("limit", |body| {
-            body.bytes(1, &rate.to_be_bytes());
-            body.bytes(2, &ONE_SECOND.to_be_bytes());
-            body.number(3, burst);
-        })
-    }
-
-    /// Tells whoever listens on this group, packet by packet, with so many bytes of each.
-    pub(super) fn log(&mut self, group: u16, bytes: u32) -> &mut Self {
-        self.expression("log", |body| {
-            body.bytes(1, &group.to_be_bytes());
-            body.number(3, bytes);
-            body.bytes(4, &1_u16.to_be_bytes());
-        })
-    }
-
-    /// To this port of the loopback address.
-    pub(super) fn redirect(&mut self, port: u16) {
-        const PORT_GIVEN: u32 = 2;
-        self.expression("immediate", |body| {
-            body.number(1, FIRST);
-            body.nest(2, |body| body.bytes(VALUE, &port.to_be_bytes()));
-        });
-        self.expression("redir", |body| {
-            body.number(1, FIRST);
-            body.number(3, PORT_GIVEN);
-        });
-    }
-
-    pub(super) fn reset(&mut self) {
-        const TCP_RESET: u32 = 1;
-        self.expression("reject", |body| {
-            body.number(1, TCP_RESET);
-            body.bytes(2, &[0]);
-        });
-    }
-
-    /// The sender's call fails, and a connected socket hears that the port is unreachable.
-    pub(super) fn reject(&mut self) {
-        const UNREACHABLE: u32 = 2;
-        const PORT: u8 = 1;
-        self.expression("reject", |body| {
-            body.number(1, UNREACHABLE);
-            body.bytes(2, &[PORT]);
-        });
-    }
-
-    pub(super) fn accept(&mut self) {
-        self.verdict(ACCEPT, None);
-    }
-
-    pub(super) fn go_back(&mut self) {
-        self.verdict(RETURN, None);
-    }
-
-    pub(super) fn jump(&mut self, chain: &str) {
-        self.verdict(JUMP, Some(chain));
-    }
-
-    fn family(&mut self, family: Family) -> &mut Self {
-        const PROTOCOL_FAMILY: u32 = 15;
-        let number = match family {
-            Family::V4 => 2,
-            Family::V6 => 10,
-        };
-        self.meta(PROTOCOL_FAMILY).compare(Compare::Equal, &[number])
-    }
-
-    fn meta(&mut self, key: u32) -> &mut Self {
-        self.expression("meta", |body| {
-            body.number(1, FIRST);
-            body.number(2, key);
-        })
-    }
-
-    fn payload(&mut self, base: u32, (offset, length): (u32, u32), register: u32) -> &mut Self {
-        self.expression("payload", |body| {
-            body.number(1, register);
-            body.number(2, base);
-            body.number(3, offset);
-            body.number(4, length);
-        })
-    }
-
-    fn compare(&mut self, how: Compare, value: &[u8]) -> &mut Self {
-        self.expression("cmp", |body| {
-            body.number(1, FIRST);
-            body.number(2, how as u32);
-            body.nest(3, |body| body.bytes(VALUE, value));
-        })
-    }
-
-    /// The connection has this bit.
-    fn connection(&mut self, key: u32, bit: u32) -> &mut Self {
-        self.expression("ct", |body| {
-            body.number(1, FIRST);
-            body.number(2, key);
-        });
-        self.expression("bitwise", |body| {
-            body.number(1, FIRST);
-            body.number(2, FIRST);
-            body.number(3, 4);
-            body.nest(4, |body| body.bytes(VALUE, &bit.to_ne_bytes()));
-            body.nest(5, |body| body.bytes(VALUE, &[0; 4]));
-        });
-        self.compare(Compare::NotEqual, &[0; 4])
-    }
-
-    fn verdict(&mut self, code: u32, chain: Option<&str>) {
-        const VERDICT_REGISTER: u32 = 0;
-        const VERDICT: u16 = 2;
-        self.expression("immediate", |body| {
-            body.number(1, VERDICT_REGISTER);
-            body.nest(2, |body| {
-                body.nest(VERDICT, |body| {
-                    body.number(1, code);
-                    if let Some(chain) = chain {
-                        body.text(2, chain);
-                    }
-                });
-            });
-        });
-    }
-
-    fn expression(&mut self, name: &str, fill: impl FnOnce(&mut Body<'_>)) -> &mut Self {
-        self.0.nest(ENTRY, |body| {
-            body.text(1, name);
-            body.nest(2, fill);
-        });
-        self
-    }
-}
-
-impl Family {
-    /// Where the destination lies in the header.
-    fn destination_at(self) -> u32 {
-        match self {
-            Family::V4 => 16,
-            Family::V6 => 24,
-        }
     }
 }
 

@@ -1,0 +1,26 @@
+//! The files of the machine: everything below this process's root, which is the sandbox's.
+
+use airlock_files::{fuse::Server, provider::Real};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{Resource, Rlimit},
+};
+use std::{io, os::fd::OwnedFd, sync::Arc};
+
+/// Serves the root of this process to the machine at the other end of `socket`, until that ends or the server is dropped.
+/// The file mask of this process becomes 0.
+pub(crate) fn serve(socket: OwnedFd) -> io::Result<Server> {
+    allow_descriptors()?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    serve_root(rustix::fs::open("/", flags, Mode::empty())?, socket)
+}
+
+pub(crate) fn serve_root(root: OwnedFd, socket: OwnedFd) -> io::Result<Server> {
+    Server::start_on_stream(socket, Arc::new(Real::whole(root)?))
+}
+
+/// Each file that is open in the machine is open here.
+fn allow_descriptors() -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}

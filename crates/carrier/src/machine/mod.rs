@@ -1,0 +1,133 @@
+//! The end in the machine: `/init`.
+//!
+//! - [`boot`]: until it waits for its orders; there a warm machine is saved
+//! - [`orders`]: what it is for
+//! - [`files`]: the root, which the host serves
+//! - [`inside`]: the process that becomes the guest
+//! - [`serve`], [`descriptors`]: messages and streams between host and guest
+//! - [`settle`]: everything is written before an end is told
+
+mod boot;
+mod descriptors;
+mod files;
+mod inside;
+mod orders;
+mod serve;
+mod settle;
+
+use crate::{
+    link::{Link, Peer},
+    mux::Mux,
+};
+use airlock_linux::{
+    clone::{self, Namespaces, Side},
+    fd,
+};
+use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
+use files::Files;
+use rustix::fs::{Mode, OFlags};
+use std::{
+    fmt::Display,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+/// Something that could not be done, and why not.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {step}: {why}")]
+struct Failed {
+    step: String,
+    why: String,
+}
+
+trait During<T> {
+    /// Says what was being done.
+    fn during(self, step: &str) -> Result<T, Failed>;
+}
+
+impl<T, E: Display> During<T> for Result<T, E> {
+    fn during(self, step: &str) -> Result<T, Failed> {
+        self.map_err(|err| Failed { step: step.to_owned(), why: err.to_string() })
+    }
+}
+
+/// Runs until the guest or the host is gone, then ends the machine.
+pub(crate) fn run() -> io::Result<()> {
+    let ended = match boot::boot() {
+        Err(failed) => Err(failed),
+        Ok(ports) => orders::wait(&ports.link).and_then(|configure| work(ports, &configure)),
+    };
+    if let Err(failed) = ended {
+        eprintln!("airlock-carrier: {failed}");
+    }
+    // Every VMM takes a restart for the end; not every one has a switch to turn off.
+    rustix::system::reboot(rustix::system::RebootCommand::Restart)?;
+    Ok(())
+}
+
+/// Builds what was ordered and carries. What fails is told to the host.
+fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
+    let told = ports.link.try_clone().during("keep the port")?;
+    let tell = |failed: Failed| {
+        let why = failed.to_string().chars().take(MOST_WORDS / 4).collect();
+        let bytes = Message::Failed(why).encode().unwrap_or_default();
+        let _ = rustix::io::write(&told, &bytes);
+        failed
+    };
+    let mut served = build(ports, configure).map_err(tell)?;
+    served.say(&Message::Ready).during("say that the machine is ready")?;
+    loop {
+        match served.turn() {
+            Ok(Peer::There) => {}
+            Ok(Peer::Gone) => {
+                served.say(&Message::Failed("its guest has ended".to_owned())).during("say goodbye")?;
+                served.finish();
+                return Ok(());
+            }
+            Err(broken) => return Err(broken).during("carry on").map_err(tell),
+        }
+    }
+}
+
+fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
+    let machine = &configure.machine;
+    orders::follow(configure)?;
+    orders::network(machine)?;
+    let group = orders::group(machine)?;
+    let terminals = inside::terminals(machine)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let guest = rustix::fs::open("/guest", flags, Mode::empty()).during("open the guest")?;
+    let (link, their_link) = fd::pair().during("make a socket pair")?;
+    let (talk, their_talk) = fd::pair().during("make a socket pair")?;
+    match clone::fork(Namespaces::WITHIN, Some(group.as_fd())).during("make the guest's namespaces")? {
+        Side::Child => {
+            drop((link, talk, ports));
+            let (machine, terminals) = (machine.clone(), terminals);
+            inside::run(inside::Inside { machine, terminals, guest, link: their_link, talk: their_talk })
+        }
+        Side::Parent(_) => drop((their_link, their_talk)),
+    }
+    // From here on this process has more than one thread.
+    let files = Files::mount(ports.files).during("mount the served files")?;
+    fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
+    await_guest(&talk)?;
+    let guest = Link::new(link).during("speak to the guest")?;
+    let mux = Mux::new(ports.link).during("use the port")?;
+    let settle = move || drop(files.settle());
+    let settling = settle::Settling::start(settle).during("start a thread")?;
+    Ok(serve::Served::new(guest, mux, terminals, settling))
+}
+
+/// The process says why it cannot become the guest; where it does, nothing is said and this end closes.
+fn await_guest(talk: &OwnedFd) -> Result<(), Failed> {
+    let (mut words, mut bytes) = (Vec::new(), [0; 512]);
+    loop {
+        match rustix::io::read(talk, &mut bytes) {
+            Ok(0) if words.is_empty() => return Ok(()),
+            Ok(0) => return Err(String::from_utf8_lossy(&words)).during("start the guest"),
+            Ok(count) => words.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(err) => return Err(err).during("start the guest"),
+        }
+    }
+}

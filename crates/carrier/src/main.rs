@@ -1,0 +1,33 @@
+//! Both ends of a machine.
+//!
+//! On the host it is executed in the guest's place, with the whole root of the sandbox around it; in the machine it is
+//! `/init`. Between them are two ports: one for messages and streams, one for files.
+//!
+//! - [`mux`]: many streams over one port
+//! - [`link`]: frames and descriptors
+//! - [`hold`]: messages that wait for streams
+//! - [`host`]: the end on the host
+//! - [`machine`]: the end in the machine
+
+mod hold;
+mod host;
+mod link;
+mod machine;
+mod mux;
+
+use std::{env, process};
+
+fn main() {
+    if process::id() != 1 {
+        eprintln!(
+            "airlock-carrier: this program is started by airlock as PID 1 of a sandbox or of a machine"
+        );
+        process::exit(125);
+    }
+    let name = env::args().next().unwrap_or_default();
+    let ended = match name.ends_with("init") {
+        true => machine::run(),
+        false => host::run(),
+    };
+    process::exit(if ended.is_ok() { 0 } else { 125 });
+}
