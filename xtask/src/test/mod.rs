@@ -20,14 +20,19 @@ use anyhow::{Context as _, Result, bail};
 use internet::Internet;
 use std::{
     env,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 42] = [
+const PACKAGES: [Package; 43] = [
+    Package {
+        name: "qemu-system-x86",
+        program: "qemu-system-x86_64",
+        reason: "machines with a kernel of their own",
+    },
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -88,6 +93,8 @@ const GRPC: &str = "/usr/lib/python3/dist-packages/grpc";
 /// What every run of tests stands on, readable by all users.
 struct Ground {
     airlock: PathBuf,
+    /// A kernel for machines, where one could be fetched.
+    machines: Option<PathBuf>,
     rust: PathBuf,
     // Ends before its files go.
     internet: Option<Internet>,
@@ -108,7 +115,7 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
         "--package",
         "airlock",
         "--features",
-        "scripts",
+        "scripts,microvm",
         "--message-format=json",
     ]))?;
     let (_, airlock) =
@@ -117,11 +124,13 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     // Copied now: the tests are built without scripts, and the program anew with them.
     let airlock = scratch.program(&airlock, "airlock")?;
 
+    let machines = machines(&airlock, &scratch);
+
     // Inside the virtual internet there is nothing to download from.
     succeed(&mut cargo(&["test", "--workspace", "--no-run"]))?;
 
     let internet = internet(&scratch)?;
-    let ground = Ground { airlock, rust: rust(&scratch)?, internet, scratch };
+    let ground = Ground { airlock, machines, rust: rust(&scratch)?, internet, scratch };
     let mut outcomes = vec![everything(&ground, &args)?];
     if system::is_root() {
         outcomes.extend(as_users(&ground, &args)?);
@@ -257,7 +266,24 @@ impl Ground {
     /// Says where everything is.
     fn tell(&self, command: &mut Command) {
         command.env("AIRLOCK_BIN", &self.airlock).env("AIRLOCK_TEST_RUST", &self.rust);
+        command.envs(self.machines.as_ref().map(|machines| ("AIRLOCK_TEST_MACHINES", machines)));
         command.envs(self.internet.as_ref().map(|internet| ("AIRLOCK_TEST_INTERNET", internet.folder())));
+    }
+}
+
+/// Has a kernel fetched and booted once. Root's machines only: a saved machine is as big as its memory.
+fn machines(airlock: &Path, scratch: &Scratch) -> Option<PathBuf> {
+    let home = scratch.path().join("machines-home");
+    let fetched = Command::new(airlock)
+        .args(["prefetch", "--backend", "microvm", "--quiet"])
+        .env("AIRLOCK_HOME", &home)
+        .status();
+    match fetched {
+        Ok(status) if status.success() => Some(home.join("machines")),
+        _ => {
+            println!("there is no kernel for machines: their tests do nothing");
+            None
+        }
     }
 }
 
