@@ -10,6 +10,7 @@ use rustix::{
     termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
 };
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs::{File, OpenOptions},
     io::Write as _,
@@ -78,6 +79,11 @@ impl Terminal {
         self.screen.text()
     }
 
+    /// What a person sees now: the lines that are left of all that was written, moved over and cleared.
+    pub fn seen(&self) -> Vec<String> {
+        seen(&self.screen())
+    }
+
     /// Forgets what the screen showed.
     pub fn clear(&self) {
         self.screen.clear();
@@ -131,5 +137,52 @@ impl Drop for Terminal {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// The lines that a terminal shows after these bytes. It knows what our own progress uses, and no more.
+fn seen(text: &str) -> Vec<String> {
+    let mut lines: BTreeMap<usize, Vec<char>> = BTreeMap::new();
+    let (mut row, mut column) = (0usize, 0usize);
+    let mut rest = text.chars().peekable();
+    while let Some(next) = rest.next() {
+        let line = lines.entry(row).or_default();
+        match next {
+            '\r' => column = 0,
+            '\n' => (row, column) = (row + 1, 0),
+            '\x1b' => {
+                rest.next_if_eq(&'[');
+                let mut number = String::new();
+                while let Some(digit) = rest.next_if(|next| next.is_ascii_digit() || *next == ';') {
+                    number.push(digit);
+                }
+                match rest.next() {
+                    Some('A') => row = row.saturating_sub(number.parse().unwrap_or(1)),
+                    Some('K') => line.clear(),
+                    _ => {}
+                }
+            }
+            next => {
+                line.resize(line.len().max(column + 1), ' ');
+                line.iter_mut().skip(column).take(1).for_each(|letter| *letter = next);
+                column += 1;
+            }
+        }
+    }
+    let mut lines: Vec<String> = lines.into_values().map(String::from_iter).collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_drawn_over_is_not_seen() {
+        assert_eq!(seen("a\r\nb\r\n\x1b[2A\r\x1b[2Kc\n\r\x1b[2Kd\ne"), ["c", "d", "e"]);
+        assert_eq!(seen("\x1b[2mdim\x1b[0m\r\n"), ["dim"]);
     }
 }

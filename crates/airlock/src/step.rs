@@ -11,17 +11,17 @@ use crate::{
     session::{Ended, Session, no_signals},
 };
 use airlock_engine::{
-    plan::ids::IMAGES_FIRST,
+    plan::ids::{self, IMAGES_FIRST},
     store::{Error, Lock, Sandbox, Store, generate_name},
 };
-use airlock_linux::idmap::{Extent, IdMap, Writer};
+use airlock_linux::idmap::IdMap;
 use airlock_protocol::{
     control::{Begin, Owner, Ssh},
     files::VolumeUse,
     policy::Policy,
     secret::{Secret, Values},
     spec::{Egress, Limits, Mount, Spec, Stdio, Stream, Tmpfs, Workspace},
-    state::{Exit, IdExtent},
+    state::Exit,
 };
 use std::{
     collections::BTreeMap,
@@ -244,17 +244,7 @@ impl Done {
     pub(crate) fn ids(&self) -> Result<IdMap, Failure> {
         let Some((sandbox, _)) = &self.sandbox else { return Err(Failure::new("the step is gone")) };
         let state = sandbox.state()?;
-        let extents = |extents: &[IdExtent]| -> Vec<Extent> {
-            let extent = |e: &IdExtent| Extent { inside: e.inside, outside: e.outside, count: e.count };
-            extents.iter().map(extent).collect()
-        };
-        let (users, groups) = (extents(&state.id_map), extents(&state.group_map));
-        let writer = match users.len() {
-            _ if rustix::process::geteuid().is_root() => Writer::Direct,
-            0 | 1 => Writer::SingleId,
-            _ => Writer::Programs,
-        };
-        Ok(IdMap { users, groups, writer })
+        Ok(ids::of_told(&state.id_map, &state.group_map))
     }
 
     /// The sandbox and its lock; from here on somebody else looks after it.

@@ -91,6 +91,18 @@ pub struct Porter {
     pub child: Child,
     /// It answers each byte with one socket.
     pub socket: OwnedFd,
+    /// How servers are reached that listen on loopback only.
+    pub loopback: Loopback,
+}
+
+/// Where the loopback address of programs is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loopback {
+    /// In the sandbox's network.
+    Here,
+    /// In a machine, which takes connections in at one port
+    /// ([`LOOPBACK_PORT`](airlock_linux::net::machine::LOOPBACK_PORT)).
+    Machine,
 }
 
 impl Launched {

@@ -124,6 +124,8 @@ pub enum Request {
     Watch,
     /// The directory in which a workspace that is copied on write keeps what differs.
     Layer,
+    /// The root of a bounded disk of host root's, which is mounted where only the sandbox is.
+    Disk,
 }
 
 /// What is shown in a running sandbox.

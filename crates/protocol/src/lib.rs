@@ -24,6 +24,7 @@ pub mod control;
 pub mod copy;
 pub mod event;
 pub mod files;
+pub mod fingerprint;
 pub mod frame;
 pub mod guest;
 pub mod id;

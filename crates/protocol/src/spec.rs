@@ -209,7 +209,7 @@ pub struct Publish {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Egress {
-    /// A proxy of the company that every connection goes through (`http://proxy.example:3128`).
+    /// A proxy of the company that every connection goes through (`http://proxy.example:3128`, `https://…`).
     #[serde(default)]
     pub proxy: Option<String>,
     /// Names and domains that are dialled directly all the same.

@@ -84,14 +84,15 @@ impl Drop for Debian {
     }
 }
 
-/// An authority, and a certificate of 127.0.0.1 by it.
+/// An authority, and a certificate of 127.0.0.1 and of a name that nobody knows by it.
 fn certificates(folder: &Path) {
     let openssl = |line: &str| {
         let done =
             Command::new("openssl").args(line.split(' ')).current_dir(folder).output().expect("openssl");
         assert!(done.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&done.stderr));
     };
-    fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1\n").expect("a file");
+    fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1,DNS:registry.nowhere.test\n")
+        .expect("a file");
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=tests -days 30"));
     openssl(&format!("req {key} -keyout server.key -out server.csr -subj /CN=registry"));

@@ -9,8 +9,10 @@
 //! ```
 
 mod debian;
+mod proxy;
 
 pub use debian::{Debian, Login};
+pub use proxy::Proxy;
 
 use crate::images::{Image, architecture, sha256};
 use serde_json::{Value, json};
@@ -20,6 +22,7 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 /// What a manifest of one image is called.
@@ -51,9 +54,16 @@ pub enum Reply {
     Cut(usize),
     /// As usual, but in pieces that wait until the test says so: see [`Registry::open_gate`].
     Gated(usize),
+    /// As usual, but slowly: so many bytes at a time, the head too.
+    Slow(usize),
+    /// As usual, but nothing more comes after so many bytes of the content, and the connection stays.
+    Stalled(usize),
     /// These bytes, whatever they say.
     Raw(Vec<u8>),
 }
+
+/// Between two pieces of a slow answer.
+const SLOWNESS: Duration = Duration::from_millis(2);
 
 type Hook = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
@@ -203,6 +213,15 @@ impl State {
             return None;
         }
         let (head, body) = self.usual(&asked);
+        if let Reply::Slow(piece) = reply {
+            let _ = stream.set_nodelay(true);
+            for piece in head.as_bytes().chunks(piece).chain(body.chunks(piece)) {
+                stream.write_all(piece).ok()?;
+                // What makes it slow.
+                thread::sleep(SLOWNESS);
+            }
+            return stream.shutdown(Shutdown::Both).ok();
+        }
         stream.write_all(head.as_bytes()).ok()?;
         match reply {
             Reply::Cut(most) => self.send(&mut stream, &asked.path, body.get(..most).unwrap_or(&body))?,
@@ -217,7 +236,12 @@ impl State {
                 drop(is_open);
                 self.send(&mut stream, &asked.path, later)?;
             }
-            Reply::Usual | Reply::Raw(_) => self.send(&mut stream, &asked.path, &body)?,
+            Reply::Stalled(most) => {
+                self.send(&mut stream, &asked.path, body.get(..most).unwrap_or(&body))?;
+                // Until the other side has had enough.
+                let _ = reader.read(&mut [0]);
+            }
+            Reply::Usual | Reply::Slow(_) | Reply::Raw(_) => self.send(&mut stream, &asked.path, &body)?,
         }
         stream.shutdown(Shutdown::Both).ok()
     }

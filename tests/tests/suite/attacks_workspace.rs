@@ -85,7 +85,7 @@ fn other_spellings_and_new_repositories_are_told_of_at_the_end() {
     let probe = r#"
 for path in (".GIT/hooks", "\u200c.git/hooks", "new/.git/hooks", ".Vscode", "sub"):
     os.makedirs(path)
-open(".mcp.json", "w").write("{}")
+open(".Mcp.json", "w").write("{}")
 open("sub/.git", "w").write("gitdir: /tmp/x\n")
 "#;
 
@@ -93,11 +93,43 @@ open("sub/.git", "w").write("gitdir: /tmp/x\n")
 
     assert_eq!(output.code, 0, "{output}");
     let line = output.stderr.lines().find(|line| line.contains("protected paths appeared")).expect("a line");
-    for path in [".GIT/hooks", "new/.git/hooks", ".Vscode", ".mcp.json", "sub/.git"] {
+    for path in [".GIT/hooks", "new/.git/hooks", ".Vscode", ".Mcp.json", "sub/.git"] {
         assert!(line.contains(path), "{path}: {line}");
     }
     let quiet = world.sh(["--workspace", "rw"], "echo x > plain").run();
     assert!(!quiet.stderr.contains("appeared"), "{quiet}");
+}
+
+#[test]
+fn settings_that_are_not_there_cannot_be_made_and_git_sees_nothing_of_it() {
+    let world = repository();
+    let probe = r#"
+def moved(path):
+    open("other", "w").write("evil")
+    os.rename("other", path)
+for path in (".mcp.json", "mise.toml", ".gitmodules", ".claude/settings.json", ".claude/settings.local.json"):
+    say(path, tried(lambda: open(path, "w").write("evil")), tried(lambda: moved(path)), tried(lambda: os.rmdir(path)))
+    say(path, tried(lambda: os.symlink("/etc/passwd", path)), tried(lambda: os.rename(path, path + ".old")))
+os.makedirs(".claude/notes", exist_ok=True)
+say("status", subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True).stdout)
+"#;
+    let said = inside(&world, ["--workspace", "rw"], &format!("import subprocess\n{probe}"));
+
+    assert!(!said.contains("done"), "{said}");
+    let status = said.split_once("status").expect("a status").1;
+    for path in [".mcp.json", "mise.toml", ".gitmodules", ".claude"] {
+        assert!(!status.contains(path), "{status}");
+        let left = world.work().join(path);
+        assert!(!left.exists() || path == ".claude", "{path} is left");
+    }
+    // What the program itself made beside them stays.
+    assert!(
+        world.work().join(".claude/notes").is_dir() && !world.work().join(".claude/settings.json").exists()
+    );
+    assert!(
+        outside(&world, &format!("import subprocess\n{probe}")).contains(".mcp.json done"),
+        "the probe cannot fail"
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! `airlock build`: images of Dockerfiles.
 
 use airlock_tests::{
-    World,
+    Who, World,
     build::{LISTING, base, built, busybox_root, context},
     images::Image,
     internet::internet,
     registry::Registry,
+    who,
 };
 use std::{fs, path::PathBuf};
 
@@ -202,4 +203,103 @@ fn a_base_that_is_not_here_comes_from_its_registry() {
     built(&world, &["-t", "app"], &folder);
 
     assert_eq!(inside(&world, "cat /x"), "built\n");
+}
+
+#[test]
+fn modes_can_be_given_in_words() {
+    let text = "FROM base\nCOPY --chmod=u=rwX,go=rX dir /d\nCOPY --chmod=a+x,g-w a.txt /a\nADD --chmod=go= b.txt /b\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    for (path, mode) in [("dir/one", 0o600), ("a.txt", 0o664), ("b.txt", 0o644)] {
+        fs::set_permissions(folder.join(path), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    built(&world, &["-t", "app"], &folder);
+
+    assert_eq!(inside(&world, "stat -c %a /d/sub /d/one /a /b"), "755\n644\n755\n600\n");
+    fs::write(folder.join("Dockerfile"), "FROM base\nCOPY --chmod=often a.txt /a\n").unwrap();
+    let said = world.airlock(["build"]).args([&folder]).run().failed(1);
+    assert!(
+        said.contains("Dockerfile:2: --chmod takes an octal mode, or words such as u=rwX,go-w"),
+        "{said}"
+    );
+}
+
+#[test]
+fn secrets_and_caches_have_the_owner_and_the_mode_that_they_are_given() {
+    let text = "FROM base\nRUN --mount=type=secret,id=token,uid=33,gid=34,mode=0440 \\\n\
+        --mount=type=secret,id=token,target=/plain --mount=type=cache,target=/c,uid=33,gid=34,mode=0700 \\\n\
+        stat -c '%u:%g %a' /run/secrets/token /plain /c > /seen\n\
+        USER 33:34\nRUN --mount=type=secret,id=token,uid=33 --mount=type=secret,id=token,target=/roots \\\n\
+        sh -c 'cat /run/secrets/token > /tmp/own; cat /roots > /tmp/roots || true'\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let secret = world.aside("secret").join("token");
+    fs::write(&secret, "word").unwrap();
+    let flag = format!("id=token,src={}", secret.display());
+
+    built(&world, &["-t", "app", "--secret", &flag], &folder);
+
+    let said = inside(&world, "cat /seen; cat /tmp/own; echo; cat /tmp/roots");
+    match who() {
+        // There is one id, and everything is its.
+        Who::Single => assert_eq!(said, "0:0 440\n0:0 400\n0:0 700\nword\nword"),
+        _ => assert_eq!(said, "33:34 440\n0:0 400\n33:34 700\nword\n"),
+    }
+    let volumes = world.airlock(["volume", "ls", "-q"]).run().succeeded();
+    world.airlock(["volume", "rm"]).args(volumes.lines()).run().succeeded();
+}
+
+#[test]
+fn programs_of_another_processor_are_refused_before_they_run() {
+    let text = "FROM scratch\nCOPY run.sh /\nRUN [\"/run.sh\"]\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let build = |flags: &[&str]| world.airlock(["build", "-t", "app"]).args(flags).args([&folder]).run();
+
+    let said = build(&["--platform", "linux/mips64"]).failed(5);
+    assert!(said.contains("Dockerfile:3: this host runs programs of linux/"), "{said}");
+    assert!(said.contains("FROM --platform=$BUILDPLATFORM"), "{said}");
+
+    fs::write(folder.join("Dockerfile"), "FROM base\n").unwrap();
+    let said = build(&["--platform", "linux/mips64"]).failed(1);
+    assert!(said.contains("it is here for linux/") && said.contains("not for linux/mips64"), "{said}");
+
+    // What is made here for elsewhere.
+    let text = "FROM --platform=$BUILDPLATFORM base AS made\nARG TARGETARCH\nRUN echo $TARGETARCH > /x\n\
+        FROM scratch\nCOPY --from=made /x /x\n";
+    fs::write(folder.join("Dockerfile"), text).unwrap();
+    build(&["--platform", "linux/mips64"]).succeeded();
+    let image = world.airlock(["images", "inspect", "app"]).run().succeeded();
+    assert!(image.contains("mips64"), "{image}");
+}
+
+#[test]
+fn an_agent_is_not_given_to_a_command() {
+    let Some((world, folder)) = prepared("FROM base\nRUN --mount=type=ssh true\n") else { return };
+    let said = world.airlock(["build"]).args([&folder]).run().failed(1);
+    assert!(said.contains("an agent signs whatever it is asked to") && said.contains("fix:"), "{said}");
+}
+
+#[test]
+fn a_repository_is_added_as_it_is_at_its_commit() {
+    let Some(internet) = internet() else { return };
+    let name = internet.name("git");
+    let text = format!(
+        "FROM base\nADD http://{name}/git/hello.git /src/\nADD --keep-git-dir=true http://{name}/git/hello.git#HEAD /kept\n"
+    );
+    let Some((world, folder)) = prepared(&text) else { return };
+
+    let refused = world.airlock(["build"]).args([&folder]).run().failed(4);
+    let image = built(&world, &["-t", "app", "--allow", &name], &folder);
+
+    assert!(refused.contains("nothing allows") && refused.contains("airlock build --allow"), "{refused}");
+    let script = "cat /src/README; stat -c '%a %u' /src/README; test -e /src/.git || echo bare; test -e /kept/.git/HEAD && echo kept";
+    assert_eq!(inside(&world, script), "hello from git\n644 0\nbare\nkept\n");
+    let again = built(&world, &["-t", "app", "--allow", &name], &folder);
+    assert_eq!(again["id"], image["id"], "the same commit");
+    fs::write(
+        folder.join("Dockerfile"),
+        format!("FROM base\nADD http://{name}/git/hello.git#nowhere /src/\n"),
+    )
+    .unwrap();
+    let said = world.airlock(["build", "--allow", &name]).args([&folder]).run().failed(1);
+    assert!(said.contains("cannot be cloned") && said.contains("nowhere"), "{said}");
 }

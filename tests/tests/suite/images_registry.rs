@@ -3,7 +3,7 @@
 use airlock_tests::{
     Airlock, World, eventually,
     images::{Image, Layer, sha256},
-    registry::{Asked, Debian, LAYER, Login, Registry, Reply, answer, processors},
+    registry::{Asked, Debian, LAYER, Login, Proxy, Registry, Reply, answer, processors},
 };
 use serde_json::{Value, json};
 use std::{
@@ -15,6 +15,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// An image of some layers with so many bytes each.
@@ -600,7 +601,134 @@ fn an_image_runs_only_while_its_signature_is_the_demanded_one() {
     assert_eq!(registry.asked().len(), before, "what is here is checked here");
     configure(&world, &demand(&registry, &keys.join("other.pub"), ""));
     let said = run().failed(4);
+    let folder = world.aside("context");
+    fs::write(folder.join("Dockerfile"), format!("FROM {name}\nENV a=b\n")).unwrap();
+    let built = world.airlock(["build"]).args([&folder]).run().failed(4);
 
     assert!(said.contains("is not signed as your config.toml demands"), "{said}");
+    assert!(
+        built.contains("Dockerfile:1: ") && built.contains("is not signed as your config.toml demands"),
+        "{built}"
+    );
+    clear(&world);
+}
+
+#[test]
+fn a_server_that_sends_a_few_bytes_at_a_time_is_waited_for() {
+    let world = World::new();
+    let registry = Registry::with(|asked| Reply::Slow(if asked.path.contains("/blobs/") { 512 } else { 16 }));
+    let image = image(2, 40_000);
+    registry.add("team/app", "1", &image);
+
+    let pulled = pull(&world, &registry.name("team/app:1")).run().succeeded();
+
+    assert_eq!(pulled, format!("{}\n", image.id()));
+    assert!(registry.asked().iter().all(|asked| asked.before == 0), "nothing is asked for twice");
+    clear(&world);
+}
+
+#[test]
+fn a_server_that_falls_silent_is_left_and_asked_for_the_rest() {
+    let world = World::new();
+    let registry = Registry::with(|asked| match asked.path.contains("/blobs/") && asked.before == 0 {
+        true => Reply::Stalled(10_000),
+        false => Reply::Usual,
+    });
+    let image = image(1, 40_000);
+    registry.add("team/app", "1", &image);
+
+    let patient =
+        pull(&world, &registry.name("team/app:1")).args(["--json"]).deadline(Duration::from_secs(280));
+    let told = patient.run().succeeded();
+
+    assert!(told.contains("\"state\":\"retries\""), "{told}");
+    let rest = registry.asked().into_iter().rfind(|asked| asked.path.contains(&digest(&image.layers()[0])));
+    assert_eq!(rest.and_then(|asked| asked.headers.get("range").cloned()).as_deref(), Some("bytes=10000-"));
+    clear(&world);
+}
+
+#[test]
+fn a_registry_is_reached_through_a_proxy_and_by_its_name_alone() {
+    let world = World::new();
+    let registry = Registry::start();
+    let image = image(2, 40_000);
+    registry.add("team/app", "1", &image);
+    let proxy = Proxy::to(&registry.address());
+    let name = "registry.nowhere.test:5000/team/app:1";
+
+    let direct = pull(&world, name).run();
+    let pulled = pull(&world, name).env("https_proxy", proxy.url()).run().succeeded();
+    let excepted = pull(&world, name).env("https_proxy", proxy.url()).env("no_proxy", ".nowhere.test").run();
+
+    assert_ne!((direct.code, excepted.code), (0, 0), "nobody knows this name");
+    assert_eq!(pulled, format!("{}\n", image.id()));
+    assert!(proxy.asked().iter().all(|asked| asked == "registry.nowhere.test:5000"), "{:?}", proxy.asked());
+    assert!(!proxy.asked().is_empty());
+    clear(&world);
+}
+
+#[test]
+fn tls_goes_through_a_proxy_to_its_end() {
+    let world = World::new();
+    let Some(real) = Debian::start(&world.aside("registry"), Login::Ada) else { return };
+    let proxy = Proxy::to(&real.address());
+    let docker = world.aside("docker");
+    let auth = json!({"auths": {"registry.nowhere.test": {"auth": "YWRhOmxvdmVsYWNl"}}});
+    fs::write(docker.join("config.json"), auth.to_string()).unwrap();
+    let text = format!(
+        "[images]\nca = \"{}\"\n[network]\nproxy = \"{}\"\n",
+        real.authority().display(),
+        proxy.url()
+    );
+    configure(&world, &text);
+
+    let missing =
+        world.airlock(["images", "pull", "registry.nowhere.test/no/such:1"]).env("DOCKER_CONFIG", &docker);
+    let said = missing.run().failed(1);
+
+    assert!(said.contains("has no no/such:1"), "let in, and then not found: {said}");
+    assert_eq!(proxy.asked().first().map(String::as_str), Some("registry.nowhere.test:443"));
+}
+
+#[test]
+fn a_terminal_shows_a_bar_for_each_layer_and_lines_go_elsewhere() {
+    let world = World::new();
+    let image = image(2, 98_304);
+    let second = digest(&image.layers()[1]);
+    let late = second.clone();
+    let registry = Registry::with(move |asked| match asked.path.contains(&late) {
+        true => Reply::Gated(50_176),
+        false => Reply::Usual,
+    });
+    registry.add("team/app", "1", &image);
+    let name = registry.name("team/app:1");
+    let short = |at: usize| digest(&image.layers()[at])[7..19].to_owned();
+    let size = "97.5K";
+
+    let mut terminal = world.on_terminal(["images", "pull", "--plain-http", &name]);
+    let half = format!("{}  [============            ] downloading 49K of {size}", short(1));
+    let done = format!("{}  done, {size}", short(0));
+    let is_half = |seen: &[String]| seen.contains(&half) && seen.contains(&done);
+    eventually(&format!("{half} and {done}"), || is_half(&terminal.seen()).then_some(()));
+    assert_eq!(terminal.seen().len(), 2, "{:?}", terminal.seen());
+    registry.open_gate();
+    assert_eq!(terminal.wait(), 0);
+    let last = [done, format!("{}  done, {size}", short(1)), image.id()];
+    eventually("the end", || {
+        let mut seen = terminal.seen();
+        seen.sort();
+        let mut last = last.to_vec();
+        last.sort();
+        (seen == last).then_some(())
+    });
+
+    clear(&world);
+    let plain = pull(&world, &name).run();
+    for at in [0, 1] {
+        for words in [format!("{}: downloaded {size}", short(at)), format!("{}: done, {size}", short(at))] {
+            assert!(plain.stderr.lines().any(|line| line == words), "{words}: {plain}");
+        }
+    }
+    assert!(!plain.stderr.contains('\x1b') && plain.stdout == format!("{}\n", image.id()), "{plain}");
     clear(&world);
 }

@@ -280,3 +280,17 @@ fn git_works_beside_secrets_that_it_ignores() {
         assert_eq!(world.sh(["--workspace", mode], &script).run().succeeded(), "", "{mode}");
     }
 }
+
+#[test]
+fn git_adds_everything_but_what_is_hidden() {
+    let world = World::new();
+    world.write(".env", "SECRET");
+    world.write("a b.key", "SECRET");
+    world.write("plain", "");
+    let script = "git init -q . && git add -A && git ls-files && git status --porcelain";
+    for mode in ["cow", "rw"] {
+        let said = world.sh(["--workspace", mode, "-q"], script).run().succeeded();
+        assert_eq!(said, "plain\nA  plain\n", "{mode}");
+        let _ = std::fs::remove_dir_all(world.work().join(".git"));
+    }
+}

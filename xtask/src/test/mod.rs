@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 38] = [
+const PACKAGES: [Package; 43] = [
     Package {
         name: "qemu-system-x86",
         program: "qemu-system-x86_64",
@@ -40,6 +40,7 @@ const PACKAGES: [Package; 38] = [
     Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "disks of a fixed size" },
     Package { name: "bzip2", program: "bzip2", reason: "archives that builds unpack" },
     Package { name: "xz-utils", program: "xz", reason: "archives that builds unpack" },
+    Package { name: "zstd", program: "zstd", reason: "answers that grow" },
     Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
     Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
@@ -73,6 +74,10 @@ const PACKAGES: [Package; 38] = [
     Package { name: "docker.io", program: "dockerd", reason: "builds images to compare ours with" },
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },
     Package { name: "docker-registry", program: "docker-registry", reason: "a registry of images" },
+    Package { name: "gnome-keyring", program: "gnome-keyring-daemon", reason: "a keychain" },
+    Package { name: "libsecret-tools", program: "secret-tool", reason: "asks a keychain" },
+    Package { name: "dbus-daemon", program: "dbus-run-session", reason: "the bus of a keychain" },
+    Package { name: "net-tools", program: "ifconfig", reason: "the addresses of a tunnel through DNS" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 

@@ -9,6 +9,7 @@ mod registry;
 mod review;
 mod run;
 mod secret;
+mod shell;
 pub(crate) mod values;
 mod volume;
 mod wall;
@@ -27,6 +28,7 @@ pub(crate) use registry::{PrefetchArgs, PullArgs, PushArgs};
 pub(crate) use review::{ApplyArgs, DiffArgs, DiscardArgs, UndoArgs};
 pub(crate) use run::{Backend, ExecArgs, Network, NetworkArgs, Pull, RunArgs, WorkspaceMode};
 pub(crate) use secret::{ListSecretsArgs, SecretArgs, SecretVerb, SetSecretArgs};
+pub(crate) use shell::ShellArgs;
 pub(crate) use volume::{
     CreateVolumeArgs, InspectVolumesArgs, ListVolumesArgs, PruneVolumesArgs, RemoveVolumesArgs, VolumeArgs,
     VolumeVerb,
@@ -44,7 +46,7 @@ const EXAMPLES: &str = "\
 Examples:
   airlock run -- make test            run a command sealed, in the current directory
   airlock run -d --name web ./serve   leave it running
-  airlock exec -it web bash           a shell beside it
+  airlock shell web                   a shell beside it
   airlock run --allow npm -- npm ci   with the registry that this host's npm uses, and nothing else
   airlock ledger --denied             what the newest sandbox was denied
   airlock ls                          what runs, and what crashed
@@ -94,6 +96,9 @@ pub(crate) enum Verb {
     /// Seal and run a command
     #[command(override_usage = run::RUN_USAGE, after_help = run::RUN_HELP)]
     Run(Box<RunArgs>),
+    /// Your own shell, in a new sandbox or in one that runs
+    #[command(override_usage = shell::USAGE, after_help = shell::HELP)]
+    Shell(Box<ShellArgs>),
     /// Run a command, record what it connects to, print the narrow policy that would have sufficed
     #[command(override_usage = wall::LEARN_USAGE, after_help = wall::LEARN_HELP)]
     Learn(Box<LearnArgs>),

@@ -6,10 +6,10 @@ use clap_complete::Shell;
 use std::io::Write;
 
 /// Verbs that take sandboxes.
-const TAKERS: [&str; 24] = [
-    "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart", "wait",
-    "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export", "mount", "unmount",
-    "commit",
+const TAKERS: [&str; 25] = [
+    "shell", "diff", "apply", "undo", "discard", "exec", "get", "logs", "kill", "stop", "start", "restart",
+    "wait", "pause", "resume", "rm", "allow", "deny", "ledger", "snapshot", "fork", "export", "mount",
+    "unmount", "commit",
 ];
 /// Verbs of verbs that do.
 const NESTED: [(&str, &str); 8] = [
@@ -27,7 +27,7 @@ const TAKE_GROUPS: [&str; 3] = ["--allow", "--deny", "--ask"];
 /// The flag that takes an image.
 const TAKE_IMAGE: &str = "--image";
 /// Verbs whose further words are no sandboxes.
-const TAKE_ONE: &str = "commit|exec|diff|apply|discard|allow|deny|mount|unmount";
+const TAKE_ONE: &str = "commit|exec|shell|diff|apply|discard|allow|deny|mount|unmount";
 
 pub(crate) fn completion(shell: Shell) -> Outcome {
     let mut script = Vec::new();
@@ -118,6 +118,7 @@ complete -F _airlock_with_names -o nosort -o bashdefault -o default airlock
 fn zsh(script: &str) -> String {
     let is_taker = |line: &str| {
         line.contains("sandbox -- Which sandbox")
+            || line.contains("command -- Which sandbox")
             || line.contains("source -- Which sandbox or snapshot")
             || line.contains("sandboxes -- Which sandboxes")
     };
@@ -163,7 +164,7 @@ fn fish() -> String {
         let flag = flag.trim_start_matches('-');
         let list = "(airlock complete-groups 2>/dev/null)";
         format!(
-            "complete -c airlock -n \"__fish_seen_subcommand_from run learn\" -l {flag} -x -a \"{list}\"\n"
+            "complete -c airlock -n \"__fish_seen_subcommand_from run shell learn\" -l {flag} -x -a \"{list}\"\n"
         )
     };
     let list = "(airlock complete-images 2>/dev/null)";
@@ -173,7 +174,7 @@ fn fish() -> String {
     };
     let flag = TAKE_IMAGE.trim_start_matches('-');
     let run = format!(
-        "complete -c airlock -n \"__fish_seen_subcommand_from run learn\" -l {flag} -x -a \"{list}\"\n"
+        "complete -c airlock -n \"__fish_seen_subcommand_from run shell learn\" -l {flag} -x -a \"{list}\"\n"
     );
     let takers = TAKERS.iter().map(|verb| line(verb)).chain(NESTED.iter().map(nested));
     let others = TAKE_GROUPS.iter().map(groups).chain([run]);
@@ -192,7 +193,7 @@ mod tests {
             first.is_some_and(|first| {
                 let name = first.get_value_names().and_then(|names| names.first());
                 first.get_id().as_str().starts_with("sandbox")
-                    || name.is_some_and(|name| name.starts_with("SANDBOX|"))
+                    || name.is_some_and(|name| *name == "SANDBOX" || name.starts_with("SANDBOX|"))
             })
         };
         let mut takers: Vec<_> =
@@ -232,8 +233,8 @@ mod tests {
         let script = zsh(&String::from_utf8(script).unwrap());
         assert_eq!(script.matches(":_airlock_names'").count(), TAKERS.len() + NESTED.len() - 1);
         assert_eq!(script.matches(":{_airlock_names; _files}'").count(), 2);
-        // Those of run and learn, and `build --allow`.
-        assert_eq!(script.matches(":_airlock_groups'").count(), 2 * TAKE_GROUPS.len() + 1);
+        // Those of run, shell and learn, and `build --allow`.
+        assert_eq!(script.matches(":_airlock_groups'").count(), 3 * TAKE_GROUPS.len() + 1);
         assert_eq!(script.matches("_airlock_names() {").count(), 1);
     }
 }

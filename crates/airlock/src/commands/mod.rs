@@ -30,6 +30,7 @@ mod remove;
 pub(crate) mod review;
 mod run;
 mod secret;
+mod shell;
 mod snapshot;
 mod trust;
 mod undo;
@@ -53,6 +54,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
     };
     match verb {
         Verb::Run(mut args) => run::run(&mut args),
+        Verb::Shell(args) => shell::shell(*args),
         Verb::Learn(args) => learn::learn(*args),
         Verb::Exec(args) => exec::exec(&args),
         Verb::Ls(args) => list::list(&args),

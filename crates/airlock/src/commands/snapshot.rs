@@ -15,7 +15,7 @@ use airlock_engine::{
     store::{self, Error, Sandbox, Store},
 };
 use airlock_protocol::control::{Reply, Request};
-use std::io::Write as _;
+use std::{io::Write as _, os::fd::OwnedFd};
 
 pub(crate) fn perform(args: &SnapshotArgs) -> Outcome {
     match &args.verb {
@@ -160,7 +160,7 @@ pub(super) fn of_sandbox(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Orig
         if let Reply::Refused(refusal) = keeper.ask(&Request::Hold)? {
             return Err(refusal.into());
         }
-        let making = take::copied(sandbox, &mut add);
+        let making = held_disk(sandbox).and_then(|disk| Ok(take::copied(sandbox, disk, &mut add)?));
         // It goes on from here.
         drop(keeper);
         let making = making?;
@@ -176,11 +176,23 @@ pub(super) fn of_sandbox(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Orig
         return Ok((guard, origin));
     }
     drop(guard);
-    let making = take::copied(sandbox, &mut add)?;
+    let making = take::copied(sandbox, None, &mut add)?;
     let guard = Guard::take(store)?;
     let mut origin = known(sandbox)?;
     take::push(&mut origin.chain, making.finish(&guard)?);
     Ok((guard, origin))
+}
+
+/// The bounded disk of a sandbox that runs, from its keeper.
+fn held_disk(sandbox: &Sandbox) -> Result<Option<OwnedFd>, Failure> {
+    if !take::has_kernels_disk(&sandbox.spec()?) {
+        return Ok(None);
+    }
+    match Client::connect(sandbox)?.ask_for_descriptor(&Request::Disk)? {
+        (Reply::Layer, Some(disk)) => Ok(Some(disk)),
+        (Reply::Refused(refusal), _) => Err(refusal.into()),
+        _ => Err(Failure::new("the sandbox's keeper gave no answer that can be understood")),
+    }
 }
 
 fn known(sandbox: &Sandbox) -> Result<Origin, Failure> {

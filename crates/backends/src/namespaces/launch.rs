@@ -8,7 +8,7 @@ use super::{
     porter,
 };
 use airlock_engine::{
-    Backend, Begun, Confine, Launched, Plan, Porter,
+    Backend, Begun, Confine, Launched, Loopback, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{
         Base, Bind, Caller, Identity,
@@ -193,11 +193,14 @@ fn finish(
     })?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
-    let porter = match plan.publish.is_empty() {
+    let mut porter = match plan.publish.is_empty() {
         true => None,
         false => Some(porter::start(outer).map_err(failed)?),
     };
     let seat = outer::seat(&begun).map_err(unsealed)?;
+    if let (Some(porter), Some(_)) = (&mut porter, &seat.tap) {
+        porter.loopback = Loopback::Machine;
+    }
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
     let inner = outer::inner(&begun).map_err(unsealed)?;
     fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;

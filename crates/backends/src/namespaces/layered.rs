@@ -18,6 +18,7 @@ use airlock_engine::{
 };
 use airlock_images::trust;
 use airlock_linux::mount::{self, Access, Overlay};
+use airlock_protocol::fingerprint::fingerprint;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags},
     io::Errno,
@@ -204,9 +205,7 @@ impl Builder<'_> {
 /// What stands on the disk for a volume of the image: readable, and another one for every other path.
 fn part_name(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fingerprint(bytes.iter().copied());
     let word = |byte: &u8| if byte.is_ascii_alphanumeric() { char::from(*byte) } else { '-' };
     let words: String = bytes.iter().take(100).map(word).collect();
     format!("own{words}-{hash:016x}")

@@ -15,6 +15,7 @@
 //! # Ok::<(), airlock_copy::tar::Malformed>(())
 //! ```
 
+pub mod numbers;
 mod read;
 mod write;
 

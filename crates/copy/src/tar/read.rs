@@ -1,6 +1,6 @@
 //! Reading archives. What is read is hostile.
 
-use super::{ATTRIBUTE, BLOCK, Entry, Kind, LONGEST_PATH, MOST_ATTRIBUTES, field, is_copied};
+use super::{ATTRIBUTE, BLOCK, Entry, Kind, LONGEST_PATH, MOST_ATTRIBUTES, field, is_copied, numbers};
 use std::{
     io::{self, Read},
     ops::Range,
@@ -174,7 +174,8 @@ impl More {
     fn read(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             let space = bytes.iter().take(8).position(|byte| *byte == b' ').ok_or(Malformed::Extended)?;
-            let length = decimal(bytes.get(..space).unwrap_or_default()).ok_or(Malformed::Extended)?;
+            let length =
+                numbers::decimal(bytes.get(..space).unwrap_or_default()).ok_or(Malformed::Extended)?;
             let length = usize::try_from(length).map_err(|_| Malformed::Extended)?;
             let record = bytes.get(space + 1..length).ok_or(Malformed::Extended)?;
             let record = record.strip_suffix(b"\n").ok_or(Malformed::Extended)?;
@@ -184,7 +185,7 @@ impl More {
             match key {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
-                b"size" => self.size = Some(decimal(value).ok_or(Malformed::Number)?),
+                b"size" => self.size = Some(numbers::decimal(value).ok_or(Malformed::Number)?),
                 key if key.starts_with(ATTRIBUTE) => self.attribute(key, value),
                 key if key.starts_with(b"GNU.sparse.") => return Err(Malformed::Unsupported),
                 _ => {}
@@ -264,24 +265,8 @@ fn checks(block: &[u8; BLOCK]) -> bool {
     number(part(block, own)).is_ok_and(|said| said == sum)
 }
 
-/// Octal digits between spaces and zeros, or GNU's base 256.
 fn number(field: &[u8]) -> Result<u64, Malformed> {
-    if let Some((first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
-        let start = u64::from(first & 0x7f);
-        let step = |so_far: u64, byte: &u8| so_far.checked_mul(256).map(|big| big | u64::from(*byte));
-        return rest.iter().try_fold(start, step).ok_or(Malformed::Number);
-    }
-    let text = until_zero(field).trim_ascii();
-    let step = |so_far: u64, byte: &u8| match byte {
-        b'0'..=b'7' => so_far.checked_mul(8).map(|big| big | u64::from(byte - b'0')),
-        _ => None,
-    };
-    text.iter().try_fold(0, step).ok_or(Malformed::Number)
-}
-
-fn decimal(text: &[u8]) -> Option<u64> {
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+    numbers::octal(field).ok_or(Malformed::Number)
 }
 
 fn to_block(size: u64) -> u64 {

@@ -192,18 +192,24 @@ impl Connection {
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
             Request::Mount(shown) => done(self.keeper.mount(shown).await),
             Request::Unmount { target } => done(self.keeper.unmount(&target).await),
-            Request::Layer => match self.keeper.workspace_layer() {
-                Ok(layer) => {
-                    hand(&self.replies, &Reply::Layer, layer).await;
-                    None
-                }
-                Err(refusal) => Some(Reply::Refused(refusal)),
-            },
+            Request::Layer => self.handed(self.keeper.workspace_layer()).await,
+            Request::Disk => self.handed(self.keeper.disk()).await,
             Request::Watch => {
                 let (events, replies) = (self.keeper.gate().events(), self.replies.clone());
                 self.watchers.spawn_local(tell_events(events, replies));
                 Some(Reply::Done)
             }
+        }
+    }
+
+    /// Answers with a directory.
+    async fn handed(&self, directory: Result<OwnedFd, Refusal>) -> Option<Reply> {
+        match directory {
+            Ok(directory) => {
+                hand(&self.replies, &Reply::Layer, directory).await;
+                None
+            }
+            Err(refusal) => Some(Reply::Refused(refusal)),
         }
     }
 

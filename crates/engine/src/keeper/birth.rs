@@ -9,20 +9,20 @@ use super::{
 };
 use crate::{
     backend::{Backend, Confine, Launched},
-    plan::{self, Caller, Plan},
+    plan::{self, Caller, Plan, ids},
     store::{Lock, Sandbox},
 };
 use airlock_linux::{
     cgroup::{self, Group},
     clone::{self, Dumpable},
-    idmap::Extent,
+    disk::Limited,
     job,
 };
 use airlock_net::publish::Published;
 use airlock_protocol::{
     control::{Begin, Owner, Refusal},
     spec::{Spec, Workspace},
-    state::{IdExtent, State, Status},
+    state::{State, Status},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -42,6 +42,7 @@ pub struct Born {
     spec: Spec,
     plan: Plan,
     launched: Launched,
+    disk: Option<OwnedFd>,
     group: Option<Group>,
     state: State,
     wall: wall::Prepared,
@@ -89,7 +90,7 @@ pub fn build(
     let begun = backend.begin(&caller, &identity)?;
     let mut plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
-    prepare_disk(&plan.disk, base).map_err(|err| {
+    prepare_disk(sandbox, &plan, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
     let wall = wall::prepare(sandbox, &spec, begin)?;
@@ -110,14 +111,13 @@ pub fn build(
         true => confined.limits = cgroup::Limits::default(),
     }
     let group = confined.make(sandbox)?;
-    let bounded = bounded_disk(&plan, sandbox, base)?;
+    let (disk, kept) = twice(bounded_disk(&plan, sandbox, base)?);
     let streams: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
     let cgroup = group.as_ref().and_then(Group::clone_into_fd);
     let entries = match &group {
         Some(group) => group.entries().map_err(|err| refuse_limit(&err))?,
         None => Vec::new(),
     };
-    let disk = bounded.map(|limited| limited.mount);
     let launched =
         backend.launch(&plan, begun, Confine { streams: &streams, entries: &entries, cgroup, disk });
     // Nobody looks into the memory that keys and secrets are in; making a sandbox needs others to.
@@ -128,7 +128,7 @@ pub fn build(
     match launched {
         Ok(launched) => {
             let sandbox = sandbox.clone();
-            Ok(Born { sandbox, spec, plan, launched, group, state, wall, is_visited })
+            Ok(Born { sandbox, spec, plan, launched, disk: kept, group, state, wall, is_visited })
         }
         Err(refusal) => {
             let _ = group.map(Group::remove);
@@ -152,6 +152,13 @@ fn stand_in(sandbox: &Sandbox, plan: &mut Plan, state: &mut State) -> Result<(),
         let fix = Some("--workspace cow, or make the workspace writable for yourself");
         plan::refusal(125, "protected paths cannot be kept from being made", Some(&err.to_string()), fix)
     })
+}
+
+/// A bounded disk for the sandbox, and for whoever copies what it wrote while it runs.
+fn twice(bounded: Option<Limited>) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    let disk = bounded.map(|limited| limited.mount);
+    let kept = disk.as_ref().and_then(|disk| disk.try_clone().ok());
+    (disk, kept)
 }
 
 fn hidden(launched: Launched) -> Result<Launched, Refusal> {
@@ -213,6 +220,7 @@ impl Born {
             spec: self.spec,
             state: RefCell::new(state),
             launched: self.launched,
+            disk: self.disk,
             group: self.group,
             guest,
             programs: program::Table::default(),
@@ -237,10 +245,6 @@ impl Born {
 /// Writes down what the sandbox is about to have on this host, before it has it: whenever this process is killed,
 /// what is left can be found and removed.
 fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Result<State, Refusal> {
-    let extents = |extents: &[Extent]| -> Vec<IdExtent> {
-        let extent = |e: &Extent| IdExtent { inside: e.inside, outside: e.outside, count: e.count };
-        extents.iter().map(extent).collect()
-    };
     let mut state = sandbox.state().unwrap_or_else(|_| sandbox.first_state(spec));
     state.status = Status::Creating;
     state.exit = None;
@@ -249,8 +253,8 @@ fn note(sandbox: &Sandbox, spec: &Spec, plan: &Plan, confined: &Confined) -> Res
     if matches!(spec.workspace, Workspace::Cow { .. }) && state.copied_since.is_none() {
         state.copied_since = Some(stamp_now());
     }
-    state.id_map = extents(&plan.ids.users);
-    state.group_map = extents(&plan.ids.groups);
+    state.id_map = ids::told(&plan.ids.users);
+    state.group_map = ids::told(&plan.ids.groups);
     state.cgroups = confined.paths(sandbox)?.iter().map(|path| path.display().to_string()).collect();
     state.limits.clone_from(&confined.enforced);
     state.limits.extend(other_limits(plan, sandbox));
@@ -305,15 +309,19 @@ fn place_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
 }
 
 /// The directory of everything the sandbox writes belongs to its root.
-fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
-    match fs::create_dir(path) {
-        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        other => other?,
+fn prepare_disk(sandbox: &Sandbox, plan: &Plan, base: Option<(u32, u32)>) -> io::Result<()> {
+    if fs::symlink_metadata(&plan.disk).is_ok() {
+        return Ok(());
     }
-    if let Some((user, group)) = base {
-        std::os::unix::fs::chown(path, Some(user), Some(group))?;
+    // What is bounded stays below the directory that has the bound.
+    if plan.bounds.disk.is_none() && spare::make_empty(sandbox, base).is_ok() {
+        return Ok(());
     }
-    Ok(())
+    fs::create_dir(&plan.disk)?;
+    match base {
+        Some((user, group)) => std::os::unix::fs::chown(&plan.disk, Some(user), Some(group)),
+        None => Ok(()),
+    }
 }
 
 /// Waits until the sandbox is sealed; meanwhile tasks get ready for it.

@@ -44,7 +44,10 @@ pub(super) fn stand_in(
     }
     note(state)?;
     for wanted in &bind.placeholders {
-        bind.found.protected.extend(placeholder::make(bind.source.as_fd(), wanted)?);
+        let made = placeholder::make(bind.source.as_fd(), wanted)?;
+        // A way to others is pinned with them, and can be used besides.
+        let is_way = placeholder::is_above(&bind.placeholders, wanted);
+        bind.found.protected.extend(made.filter(|_| !is_way));
     }
     Ok(())
 }
@@ -59,7 +62,8 @@ pub(crate) fn stand_down(sandbox: &Sandbox, state: &mut State) -> io::Result<()>
     let _turn = turn(sandbox.store())?;
     let needed = of_others(sandbox, host);
     let workspace = open(host)?;
-    for one in std::mem::take(&mut state.placeholders) {
+    // What is in others goes before them.
+    for one in std::mem::take(&mut state.placeholders).into_iter().rev() {
         if !needed.contains(&one) {
             placeholder::remove(workspace.as_fd(), &one)?;
         }

@@ -68,6 +68,8 @@ pub struct Keeper {
     plan: Plan,
     state: RefCell<State>,
     launched: Launched,
+    /// The disk of bounded size that the sandbox writes to.
+    disk: Option<OwnedFd>,
     group: Option<Group>,
     guest: mpsc::Sender<link::Outgoing>,
     programs: program::Table,
@@ -270,6 +272,14 @@ impl Keeper {
         layer
             .try_clone()
             .map_err(|err| plan::refusal(125, "the copy cannot be opened", Some(&err.to_string()), None))
+    }
+
+    /// The root of its bounded disk.
+    pub fn disk(&self) -> Result<OwnedFd, Refusal> {
+        let what = "this sandbox has no disk of its own";
+        let disk = self.disk.as_ref().ok_or_else(|| plan::refusal(125, what, None, None))?;
+        disk.try_clone()
+            .map_err(|err| plan::refusal(125, "its disk cannot be opened", Some(&err.to_string()), None))
     }
 
     /// Changes the state and writes it down.

@@ -4,7 +4,7 @@ use super::refusal;
 use crate::store::Sandbox;
 use airlock_images::{host::Reader, layer::Ids};
 use airlock_linux::idmap::{self, Extent, IdMap, Writer};
-use airlock_protocol::{SandboxId, control::Refusal, guest::User};
+use airlock_protocol::{SandboxId, control::Refusal, fingerprint::fingerprint, guest::User, state::IdExtent};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 /// The person (or service) on the host who wants a sandbox.
@@ -98,6 +98,24 @@ pub fn map(caller: &Caller, base: u32, user: &User) -> Result<IdMap, Refusal> {
     })
 }
 
+/// Ids as a state tells them.
+pub fn told(extents: &[Extent]) -> Vec<IdExtent> {
+    extents.iter().map(|e| IdExtent { inside: e.inside, outside: e.outside, count: e.count }).collect()
+}
+
+/// The ids that a state of this user's tells.
+pub fn of_told(users: &[IdExtent], groups: &[IdExtent]) -> IdMap {
+    let extents = |extents: &[IdExtent]| -> Vec<Extent> {
+        extents.iter().map(|e| Extent { inside: e.inside, outside: e.outside, count: e.count }).collect()
+    };
+    let writer = match users {
+        _ if rustix::process::geteuid().is_root() => Writer::Direct,
+        [] | [IdExtent { count: 1, .. }] => Writer::SingleId,
+        _ => Writer::Programs,
+    };
+    IdMap { users: extents(users), groups: extents(groups), writer }
+}
+
 /// The ids that the files of images have on this host for sandboxes with this user inside, and a word that tells them from others.
 /// An ordinary user cannot map ids of a mount, so there is one tree for each user inside; with a single id there is one.
 pub fn of_images(caller: &Caller, user: &User) -> Ids {
@@ -116,15 +134,13 @@ pub fn of_images(caller: &Caller, user: &User) -> Ids {
     Ids { key: key(&users, &groups), map: IdMap { users, groups, writer: Writer::Programs } }
 }
 
-/// Tells maps apart (FNV-1a). Chance is all it stands against: a state directory is its owner's.
+/// Tells maps apart: a state directory is its owner's, who has no reason to deceive.
 fn key(users: &[Extent], groups: &[Extent]) -> String {
     let words = |extents: &[Extent]| -> Vec<u8> {
         extents.iter().flat_map(|e| [e.inside, e.outside, e.count]).flat_map(u32::to_be_bytes).collect()
     };
     let bytes = words(users).into_iter().chain([0]).chain(words(groups));
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("map-{hash:016x}")
+    format!("map-{:016x}", fingerprint(bytes))
 }
 
 /// The first id of this sandbox, if it is host root's: a disk that is there belongs to the ids it was made for.
@@ -139,6 +155,11 @@ pub fn is_shifted(uid: u32) -> bool {
     uid >= SHIFTED_FIRST
         && uid - SHIFTED_FIRST < SHIFTED_SLOTS * IDS
         && (uid - SHIFTED_FIRST).is_multiple_of(IDS)
+}
+
+/// Whether an id stands for one inside, whichever sandbox looks: nothing else on a host has it.
+pub fn is_of_volumes(uid: u32) -> bool {
+    uid >= VOLUMES_FIRST && uid - VOLUMES_FIRST < IDS
 }
 
 /// The first id of a sandbox of host root.

@@ -6,11 +6,13 @@
 //! - [`volumes`]: directories that outlive the sandbox
 //! - [`bounds`]: limits, asked for and by default
 //! - [`search`]: what of a workspace is covered, hidden and protected
+//! - [`ignored`]: what git inside is told of hidden files
 //! - [`placeholder`]: what stands for protected paths that are not there
 
 pub mod base;
 pub mod bounds;
 pub mod ids;
+mod ignored;
 pub mod placeholder;
 pub mod places;
 pub mod search;
@@ -175,6 +177,7 @@ pub fn check(
     let layers = layers::layers_of(sandbox)?;
     layers::check_ids(&layers, &ids)?;
     let caps = capabilities(spec, &caller, &binds)?;
+    let home_files = spec.home_files.iter().cloned().chain(ignored::home_file(&binds)).collect();
     let writable = binds.iter().any(Bind::reaches_host);
     Ok(Plan {
         disk: sandbox.disk(),
@@ -197,7 +200,7 @@ pub fn check(
         tmpfs: places::check_tmpfs(&spec.tmpfs)?,
         publish: spec.publish.clone(),
         etc,
-        home_files: spec.home_files.clone(),
+        home_files,
         certificate: None,
         known_hosts: None,
         caps,

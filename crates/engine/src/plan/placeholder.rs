@@ -16,8 +16,29 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Directories of editors beside a repository: they run what stands in them. An empty one is nothing to them or to git.
-const EDITORS: [&str; 2] = [".vscode", ".idea"];
+/// What git, editors, shells and agents of the host obey beside a repository without being asked. An empty directory stands
+/// for each, for files too: no file can be made or moved there, git does not see it, and its readers find no file.
+const BESIDE: [&str; 19] = [
+    ".vscode",
+    ".idea",
+    ".zed",
+    ".fleet",
+    ".devcontainer.json",
+    ".gitmodules",
+    ".envrc",
+    "mise.toml",
+    ".mise.toml",
+    ".mcp.json",
+    ".claude",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".cursor",
+    ".codex",
+    ".gemini",
+    ".windsurf",
+    ".kiro",
+    "opencode.json",
+];
 /// What git looks for in its own directory: where its settings are. This one says "here".
 const COMMON: (&str, &str) = ("commondir", ".\n");
 /// Most bytes of a repository's settings that are looked at.
@@ -35,7 +56,7 @@ pub fn wanted(workspace: &OwnedFd, found: &Found, lists: &Lists) -> Vec<Placehol
         }
         let is_top = repository.file_name().is_some_and(|name| name == ".git");
         let Some(top) = repository.parent().filter(|_| is_top) else { continue };
-        wanted.extend(EDITORS.iter().map(|name| directory(top.join(name))));
+        wanted.extend(BESIDE.iter().map(|name| directory(top.join(name))));
         wanted.extend(hooks_path(&settings).map(|path| directory(top.join(path))));
     }
     let is_absent = |path: &Path| matches!(kind(workspace.as_fd(), path), Err(Errno::NOENT));
@@ -44,7 +65,18 @@ pub fn wanted(workspace: &OwnedFd, found: &Found, lists: &Lists) -> Vec<Placehol
             !lists.is_protected(&one.path) && one.path.components().any(|part| part.as_os_str() == ".git");
         is_absent(&one.path) && !is_left_out
     });
-    wanted
+    // What is only a way to others is nothing without them.
+    let is_needed = |one: &Placeholder| lists.is_protected(&one.path) || is_above(&wanted, one);
+    wanted.iter().filter(|one| is_needed(one) || !is_beside(&one.path)).cloned().collect()
+}
+
+/// Whether one of these is below it.
+pub fn is_above(all: &[Placeholder], one: &Placeholder) -> bool {
+    all.iter().any(|other| other.path != one.path && other.path.starts_with(&one.path))
+}
+
+fn is_beside(path: &Path) -> bool {
+    BESIDE.iter().any(|name| path.ends_with(name))
 }
 
 /// Directories in which git really keeps a repository: `.git`, and those of submodules in it.
@@ -196,21 +228,26 @@ mod tests {
 
         let mut paths: Vec<_> = wanted.iter().map(|one| one.path.to_str().unwrap()).collect();
         paths.sort_unstable();
+        let paths: Vec<_> =
+            paths.into_iter().filter(|path| path.contains(".git/") || path.contains('/')).collect();
         let expected = [
+            ".claude/settings.json",
+            ".claude/settings.local.json",
             ".git/commondir",
             ".git/hooks",
             ".git/modules/m/commondir",
             ".git/modules/m/config.worktree",
             ".git/modules/m/hooks",
-            ".idea",
             "tools/hooks",
         ];
         assert_eq!(paths, expected);
+        assert!(dir.path().join(".mcp.json").is_dir() && dir.path().join(".envrc").is_dir());
         assert!(made.iter().all(Option::is_some));
         assert_eq!(look(dir.path()).1, []);
         fs::write(dir.path().join("tools/hooks/own"), "").unwrap();
         fs::write(dir.path().join(".git/commondir"), "elsewhere\n").unwrap();
-        wanted.iter().for_each(|one| remove(workspace.as_fd(), one).unwrap());
+        wanted.iter().rev().for_each(|one| remove(workspace.as_fd(), one).unwrap());
+        assert!(!dir.path().join(".mcp.json").exists() && !dir.path().join(".claude").exists());
         let left: Vec<_> = expected.into_iter().filter(|path| dir.path().join(path).exists()).collect();
         assert_eq!(left, [".git/commondir", "tools/hooks"]);
     }

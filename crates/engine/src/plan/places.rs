@@ -1,7 +1,9 @@
 //! Host paths that may be shown inside, and where.
 
 use super::{
-    Caller, placeholder, refusal,
+    Caller,
+    ids::is_of_volumes,
+    placeholder, refusal,
     search::{self, Found, Wish},
 };
 use airlock_files::{paths::Lists, provider::Source};
@@ -284,7 +286,7 @@ fn bind(mount: &Mount, writes: Writes, lists: Option<&Lists>, refused: &Refused)
         writes,
         kind,
         owner: (stat.st_uid, stat.st_gid),
-        shown_as: ShownAs::User,
+        shown_as: if is_of_volumes(stat.st_uid) { ShownAs::Volume } else { ShownAs::User },
         found,
         placeholders,
     })

@@ -13,7 +13,7 @@ mod discard;
 pub use discard::Discarded;
 
 use crate::{
-    plan::{chain, refusal},
+    plan::{chain, ids::of_told, refusal},
     snapshots,
     store::{Lock, Sandbox, UPPER, WORKSPACE},
 };
@@ -23,12 +23,12 @@ use airlock_files::{
 };
 use airlock_linux::{
     disk::{self, Limited},
-    idmap::{Extent, IdMap, Writer},
+    idmap::IdMap,
 };
 use airlock_protocol::{
     control::Refusal,
     spec::{DiskBy, Spec, Workspace},
-    state::{IdExtent, State},
+    state::State,
 };
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::{
@@ -252,12 +252,5 @@ fn ids(state: &State) -> Option<IdMap> {
     if rustix::process::geteuid().is_root() || state.id_map.is_empty() {
         return None;
     }
-    let extents = |extents: &[IdExtent]| -> Vec<Extent> {
-        let extent = |e: &IdExtent| Extent { inside: e.inside, outside: e.outside, count: e.count };
-        extents.iter().map(extent).collect()
-    };
-    let (users, groups) = (extents(&state.id_map), extents(&state.group_map));
-    let is_single = users.len() == 1 && users.iter().all(|extent| extent.count == 1);
-    let writer = if is_single { Writer::SingleId } else { Writer::Programs };
-    Some(IdMap { users, groups, writer })
+    Some(of_told(&state.id_map, &state.group_map))
 }

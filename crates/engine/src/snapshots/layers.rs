@@ -2,10 +2,10 @@
 
 use super::refused;
 use crate::{
-    plan::{chain, refusal},
+    plan::{chain, ids, refusal},
     store::{self, Blocked, Sandbox, Store},
 };
-use airlock_linux::idmap::{Extent, IdMap, Writer};
+use airlock_linux::idmap::{IdMap, Writer};
 use airlock_protocol::{SandboxId, control::Refusal, state::IdExtent};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock},
@@ -317,22 +317,8 @@ fn delete(path: &Path) -> Result<(), Blocked> {
 
 impl Told {
     fn ids(&self) -> IdMap {
-        ids_of(&self.users, &self.groups)
+        ids::of_told(&self.users, &self.groups)
     }
-}
-
-/// Ids as a state tells them.
-pub(super) fn ids_of(users: &[IdExtent], groups: &[IdExtent]) -> IdMap {
-    let extents = |extents: &[IdExtent]| -> Vec<Extent> {
-        let extent = |e: &IdExtent| Extent { inside: e.inside, outside: e.outside, count: e.count };
-        extents.iter().map(extent).collect()
-    };
-    let writer = match users.len() {
-        _ if rustix::process::geteuid().is_root() => Writer::Direct,
-        0 | 1 => Writer::SingleId,
-        _ => Writer::Programs,
-    };
-    IdMap { users: extents(users), groups: extents(groups), writer }
 }
 
 fn told(path: &Path) -> Result<Told, store::Error> {
@@ -340,11 +326,8 @@ fn told(path: &Path) -> Result<Told, store::Error> {
 }
 
 fn tell(path: &Path, ids: &IdMap) -> Result<(), Refusal> {
-    let extents = |extents: &[Extent]| -> Vec<IdExtent> {
-        let extent = |e: &Extent| IdExtent { inside: e.inside, outside: e.outside, count: e.count };
-        extents.iter().map(extent).collect()
-    };
-    let told = Told { created_at: store::now(), users: extents(&ids.users), groups: extents(&ids.groups) };
+    let (users, groups) = (ids::told(&ids.users), ids::told(&ids.groups));
+    let told = Told { created_at: store::now(), users, groups };
     store::write(path, TOLD, &told).map(drop).map_err(|err| refused(&err))
 }
 

@@ -5,7 +5,7 @@ use super::{
     refused,
 };
 use crate::{
-    plan::{chain, refusal},
+    plan::{chain, ids, refusal},
     store::{self, Lock, Sandbox},
 };
 use airlock_files::{layers::copy::copy, within};
@@ -34,7 +34,7 @@ pub fn settle(sandbox: &Sandbox, _lock: &Lock, guard: &Guard) -> Result<Option<C
     }
     refuse_depth(&chain)?;
     let state = sandbox.state().map_err(|err| refused(&err))?;
-    let id = guard.add(&layers::ids_of(&state.id_map, &state.group_map))?;
+    let id = guard.add(&ids::of_told(&state.id_map, &state.group_map))?;
     push(&mut chain, id.clone());
     sandbox.write_chain(&chain).map_err(|err| refused(&err))?;
     let to = layers::folder(guard.store()).join(id.as_str()).join("disk");
@@ -42,14 +42,24 @@ pub fn settle(sandbox: &Sandbox, _lock: &Lock, guard: &Guard) -> Result<Option<C
     Ok(Some(chain))
 }
 
-/// Copies what a sandbox wrote, which stands still meanwhile: it is stopped, or frozen.
-pub fn copied(sandbox: &Sandbox, progress: &mut dyn FnMut(u64)) -> Result<Making, Refusal> {
+/// Copies what a sandbox wrote, which stands still meanwhile: it is stopped, or frozen. `held` is the bounded disk of one that runs, as its
+/// keeper has it.
+pub fn copied(
+    sandbox: &Sandbox,
+    held: Option<OwnedFd>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Making, Refusal> {
     let chain_now = sandbox.chain().map_err(|err| refused(&err))?;
     refuse_depth(&chain_now)?;
     let (spec, state) =
         (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
-    let disk = open_disk(sandbox, &spec, state.status.is_live())?;
-    let ids = layers::ids_of(&state.id_map, &state.group_map);
+    let disk = match held {
+        Some(disk) => open_at(&disk, Path::new(".")).map_err(|err| {
+            refusal(125, "what this sandbox wrote cannot be reached", Some(&err.to_string()), None)
+        })?,
+        None => open_disk(sandbox, &spec, state.status.is_live())?,
+    };
+    let ids = ids::of_told(&state.id_map, &state.group_map);
     let making = Making::begin(sandbox.store(), &ids)?;
     let what = "the sandbox's files could not be copied";
     let open = |path: &Path| open_dir(path).map_err(|err| refusal(125, what, Some(&err.to_string()), None));
@@ -74,7 +84,7 @@ pub fn written(sandbox: &Sandbox) -> Result<Vec<(OwnedFd, IdMap)>, Refusal> {
     let mut disks = Vec::new();
     if sandbox.disk().exists() {
         let disk = open_disk(sandbox, &spec, state.status.is_live())?;
-        disks.push((disk, layers::ids_of(&state.id_map, &state.group_map)));
+        disks.push((disk, ids::of_told(&state.id_map, &state.group_map)));
     }
     for layer in layers::layers_of(sandbox)? {
         let what = format!("the layer {} below this sandbox's disk cannot be read", layer.id);
@@ -98,6 +108,11 @@ fn refuse_depth(chain: &Chain) -> Result<(), Refusal> {
         format!("there are {} layers below this sandbox's disk already, which is the most", layers::MOST);
     let fix = "fork an earlier snapshot, or export it and import it again: that makes one layer of all";
     Err(refusal(125, &what, None, Some(fix)))
+}
+
+/// Whether its disk is a file system of its own that outlives it, and that only its keeper reaches while it runs.
+pub fn has_kernels_disk(spec: &Spec) -> bool {
+    spec.limits.disk.is_some_and(|disk| disk.by == DiskBy::Kernel)
 }
 
 /// Whether its disk is a file system of its own.

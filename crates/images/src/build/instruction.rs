@@ -89,6 +89,8 @@ pub struct Transfer {
     pub parents: bool,
     /// `--unpack`
     pub unpack: Option<bool>,
+    /// `--keep-git-dir`
+    pub keep_git_dir: bool,
     /// Where from.
     pub sources: Vec<String>,
     /// Files that stand in the Dockerfile itself; their names are among the sources as `<<NAME`.

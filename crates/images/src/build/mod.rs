@@ -12,6 +12,7 @@
 //! assert_eq!(fault.line, 2);
 //! ```
 
+pub mod chmod;
 pub mod context;
 pub mod dockerfile;
 pub mod duration;
@@ -25,6 +26,7 @@ pub mod lines;
 pub mod mount;
 pub mod parse;
 pub mod path;
+pub mod repository;
 pub mod scope;
 pub mod state;
 pub mod transfer;

@@ -74,6 +74,11 @@ pub enum Sharing {
 /// Why a mount cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
+    /// An agent.
+    #[error(
+        "a mount of type ssh is not given: an agent signs whatever it is asked to, so a command that has it logs in anywhere as you"
+    )]
+    Agent,
     /// No such kind.
     #[error("a mount has a type of bind, cache, tmpfs or secret, not `{0}`")]
     Type(String),
@@ -109,6 +114,7 @@ pub fn parse(text: &str, escape: char, values: Values<'_>) -> Result<Mount, Bad>
         "cache" => ("cache", cache(&mut pairs, target)?),
         "tmpfs" => ("tmpfs", tmpfs(&mut pairs, target)?),
         "secret" => ("secret", secret(&mut pairs, target)?),
+        "ssh" => return Err(Bad::Agent),
         _ => return Err(Bad::Type(kind)),
     };
     match pairs.first() {
@@ -248,7 +254,8 @@ mod tests {
 
     #[test]
     fn what_a_mount_has_not_is_refused() {
-        assert_eq!(read("type=ssh"), Err(Bad::Type("ssh".to_owned())));
+        assert_eq!(read("type=ssh"), Err(Bad::Agent));
+        assert_eq!(read("type=nfs"), Err(Bad::Type("nfs".to_owned())));
         assert_eq!(read("type=tmpfs,target=/t,id=a"), Err(Bad::Key("tmpfs", "id".to_owned())));
         assert_eq!(read("type=cache"), Err(Bad::Missing("cache", "target")));
         assert_eq!(read("type=tmpfs,target=/t,size=1x"), Err(Bad::Key("tmpfs", "size".to_owned())));

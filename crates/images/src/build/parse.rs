@@ -208,6 +208,9 @@ impl Reader<'_> {
             ("from", Some(value)) if name == "COPY" => made.from = Some(value),
             ("parents", value) if name == "COPY" => made.parents = self.truth("parents", value.as_deref())?,
             ("checksum", Some(value)) if name == "ADD" => made.checksum = Some(value),
+            ("keep-git-dir", value) if name == "ADD" => {
+                made.keep_git_dir = self.truth("keep-git-dir", value.as_deref())?;
+            }
             ("unpack", value) if name == "ADD" => made.unpack = Some(self.truth("unpack", value.as_deref())?),
             _ => return Err(self.fault(format!("{name} has no flag --{flag}, or it lacks its value"))),
         }

@@ -1,6 +1,7 @@
 //! What `COPY` and `ADD` put where. Pure and total: from names and metadata to the entries of a layer.
 
 use super::{
+    chmod::Chmod,
     glob::{self, Pattern},
     ignore::Ignore,
     path,
@@ -31,7 +32,7 @@ pub struct Target {
     /// `--chown`
     pub owner: Option<(u32, u32)>,
     /// `--chmod`
-    pub mode: Option<u32>,
+    pub mode: Option<Chmod>,
     /// `--exclude`
     pub exclude: Ignore,
     /// `--parents`
@@ -203,8 +204,8 @@ impl Plan<'_> {
         if let Some((uid, gid)) = self.target.owner {
             (node.uid, node.gid) = (uid, gid);
         }
-        if let Some(mode) = self.target.mode.filter(|_| !matches!(node.kind, Kind::Link(_))) {
-            node.mode = mode;
+        if let Some(chmod) = self.target.mode.as_ref().filter(|_| !matches!(node.kind, Kind::Link(_))) {
+            node.mode = chmod.applied(node.mode, node.is_directory());
         }
         let origin = matches!(node.kind, Kind::File { .. }).then_some(origin);
         self.items.insert(to, Item { node, origin });
@@ -320,7 +321,7 @@ mod tests {
             path: "/dir/n/".to_owned(),
             is_directory: true,
             owner,
-            mode: Some(0o640),
+            mode: Some(Chmod::Octal(0o640)),
             ..Target::default()
         };
         let items = plan(&image, &sources, &target).unwrap();

@@ -135,13 +135,6 @@ impl Host {
     }
 }
 
-/// A number that tells texts apart (FNV-1a); not against an adversary.
-pub(super) fn fingerprint(text: &[u8]) -> u64 {
-    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 fn read_tops(root: &OwnedFd) -> Result<(Vec<PathBuf>, Vec<Link>), Errno> {
     let (mut tops, mut links) = (Vec::new(), Vec::new());
     for name in layer::names(root)? {

@@ -8,6 +8,7 @@
 //! ```
 
 use super::credentials::{ANYWHERE, COVERED, HIDDEN, HIDDEN_WITH_PASSWORD};
+use airlock_protocol::fingerprint::fingerprint;
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -120,7 +121,7 @@ pub(super) fn revision() -> u64 {
     let lists = [HIDDEN, HIDDEN_WITH_PASSWORD, COVERED].into_iter().flatten().map(|path| path.as_bytes());
     lists
         .chain(ANYWHERE.iter().copied())
-        .fold(0, |sum: u64, name| sum.rotate_left(1) ^ super::look::fingerprint(name))
+        .fold(0, |sum: u64, name| sum.rotate_left(1) ^ fingerprint(name.iter().copied()))
 }
 
 /// Whether settings hold what looks like a password or a token: one in an address, or a setting that is named so.

@@ -10,6 +10,7 @@
 //! ```
 
 use super::{Error, Reader, index::Index, layer};
+use airlock_protocol::fingerprint::fingerprint;
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, FlockOperation, Mode, OFlags},
@@ -232,7 +233,7 @@ fn reader_name(reader: &Reader) -> String {
             let mut groups = groups.clone();
             groups.sort_unstable();
             let text: Vec<u8> = groups.iter().flat_map(|gid| gid.to_le_bytes()).collect();
-            format!("user-{uid}-{:016x}", super::look::fingerprint(&text))
+            format!("user-{uid}-{:016x}", fingerprint(text))
         }
     }
 }

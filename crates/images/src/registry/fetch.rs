@@ -11,10 +11,11 @@ use crate::{
     reference::{DEFAULT_TAG, Reference},
     store::{self, Arrival, Hold, Incoming, Store},
 };
-use airlock_net::errand::{Answer, Ask};
+use airlock_net::errand::{Answer, Ask, Unanswered};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use std::{
     cell::Cell,
+    pin::pin,
     time::{Duration, Instant},
 };
 
@@ -31,6 +32,9 @@ const PROGRESS: u64 = 1 << 20;
 /// So much has to come within a minute, or the server is taken for one that does not want to.
 const SLOWEST: u64 = 4 << 10;
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long nothing comes until it is told how far it is, and until it is told again.
+const STILL: Duration = Duration::from_millis(200);
+const LONGER: Duration = Duration::from_secs(1);
 /// How often one looks whether another process has got something.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How often those who watch are told.
@@ -294,8 +298,10 @@ impl Layer<'_, '_> {
         let told = Cell::new(incoming.length());
         let (mut since, mut at_least) = (Instant::now(), incoming.length().saturating_add(SLOWEST));
         self.tell(State::Travels(incoming.length()));
-        while let Some(piece) = answer.piece().await.map_err(unanswered)? {
-            match incoming.append(&piece) {
+        loop {
+            let piece = self.next(&mut answer, incoming, &told).await;
+            let Some(piece) = piece.map_err(unanswered)? else { break };
+            match incoming.append(piece.as_ref()) {
                 Err(store::Error::Long { .. }) => {
                     incoming.restart().map_err(stored)?;
                     return Err(self.client.lies(&what, "it has more bytes than it should"));
@@ -310,19 +316,37 @@ impl Layer<'_, '_> {
             if length >= at_least {
                 (since, at_least) = (Instant::now(), length.saturating_add(SLOWEST));
             } else if since.elapsed() > MINUTE {
-                let source = airlock_net::errand::Unanswered::Silent {
-                    host: answer.site().to_string(),
-                    patience: MINUTE,
-                };
+                let source = Unanswered::Silent { host: answer.site().to_string(), patience: MINUTE };
                 return Err(unanswered(source));
             }
         }
         if incoming.length() < self.descriptor.size {
             let why = "it ended early".to_owned();
             let host = answer.site().to_string();
-            return Err(unanswered(airlock_net::errand::Unanswered::Lost { host, why }));
+            return Err(unanswered(Unanswered::Lost { host, why }));
         }
         Ok(())
+    }
+
+    /// The next piece. Where none comes for a moment, it is told how far it is.
+    async fn next(
+        &self,
+        answer: &mut Answer<'_>,
+        incoming: &Incoming,
+        told: &Cell<u64>,
+    ) -> Result<Option<impl AsRef<[u8]> + use<>>, Unanswered> {
+        let mut coming = pin!(answer.piece());
+        let mut patience = STILL;
+        loop {
+            match tokio::time::timeout(patience, &mut coming).await {
+                Ok(piece) => return piece,
+                Err(_) => {
+                    told.set(incoming.length());
+                    self.tell(State::Travels(incoming.length()));
+                    patience = LONGER;
+                }
+            }
+        }
     }
 
     fn settle(&self, state: State) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use super::{
     copy::{Content, From, of_context},
-    fetch,
+    fetch, git,
     job::{Job, rewound},
 };
 use crate::failure::Failure;
@@ -11,6 +11,7 @@ use airlock_images::{
     build::{
         instruction::{Instruction, Transfer},
         path,
+        repository::Repository,
         tree::{
             Kind, Node, Place, Tree,
             index::{self, Whiteouts},
@@ -24,6 +25,9 @@ use std::{
     io::{self, Read as _, Seek as _, Write as _},
 };
 
+/// What to do about a repository behind SSH.
+const SSH: &str = "ADD https://HOST/REPOSITORY.git DIR, or copy a clone out of the context";
+
 /// What the sources of an `ADD` mean.
 pub(super) fn gathered(
     job: &Job,
@@ -34,11 +38,10 @@ pub(super) fn gathered(
     let mut made = Vec::new();
     let mut local = Vec::new();
     for &source in sources {
-        if source.starts_with("git@") || source.starts_with("git://") || source.ends_with(".git") {
-            let failure = job.fail(instruction, "ADD of a Git repository is not done here");
-            return Err(failure.fix("RUN git clone, with --allow for its host"));
-        }
-        if source.starts_with("http://") || source.starts_with("https://") {
+        if let Some(repository) = Repository::of(source) {
+            let repository = repository.map_err(|bad| job.fail(instruction, bad.to_string()).fix(SSH))?;
+            made.push(git::cloned(job, instruction, transfer, &repository)?);
+        } else if source.starts_with("http://") || source.starts_with("https://") {
             made.push(fetched(job, instruction, transfer, source)?);
         } else if transfer.checksum.is_some() {
             return Err(job.fail(instruction, "--checksum is for URLs"));

@@ -44,7 +44,9 @@ pub(super) fn key(
 ) -> Result<String, Failure> {
     let MountKind::Bind { from, source, .. } = &mount.kind else {
         return Ok(match &mount.kind {
-            MountKind::Secret { id, .. } => format!("secret {id} {}", mount.target),
+            MountKind::Secret { id, mode, uid, gid, .. } => {
+                format!("secret {id} {} {mode:o} {uid}:{gid}", mount.target)
+            }
             MountKind::Cache { id, .. } => format!("cache {id} {}", mount.target),
             _ => format!("tmpfs {}", mount.target),
         });
@@ -113,7 +115,7 @@ fn origin(
     let layers = match job.file.origin(from, stage.at) {
         Origin::Scratch => Some(Vec::new()),
         Origin::Stage(at) => stage.others.get(&at).map(|done| done.layers.clone()),
-        Origin::Image(name) => job.images.get(&name).map(|image| image.layers.clone()),
+        Origin::Image(name) => job.image(&name, stage.at)?.map(|image| image.layers.clone()),
     };
     let layers =
         layers.ok_or_else(|| job.fail(instruction, format!("there is no stage or image `{from}`")))?;
@@ -140,7 +142,7 @@ fn below(tree: &Tree, top: &[u8]) -> Items {
 }
 
 impl Scratch {
-    /// A file that holds a secret: in memory, readable through the mount alone.
+    /// A file that holds a secret: in memory, readable by this user alone until its step gives it away.
     pub(super) fn secret(&mut self, value: &[u8]) -> Result<PathBuf, Failure> {
         let memory = Path::new(MEMORY);
         let is_memory = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == 0x0102_1994);
@@ -149,7 +151,7 @@ impl Scratch {
                 .why(format!("{MEMORY} is no tmpfs"))
                 .fix(format!("mount -t tmpfs tmpfs {MEMORY}")));
         }
-        self.written(memory, value, 0o444)
+        self.written(memory, value, 0o400)
     }
 
     /// A file of this host.

@@ -2,6 +2,7 @@
 //!
 //! What to do comes as JSON on stdin; what the command prints and how it ended goes as lines of JSON to stdout.
 
+use super::given;
 use crate::{
     failure::{Failure, Outcome},
     home,
@@ -22,17 +23,18 @@ use airlock_protocol::{
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, Read as _, Write as _},
     os::fd::AsFd as _,
     path::PathBuf,
+    rc::Rc,
 };
 
 /// What is to be done.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Asked {
-    /// The image of all layers so far.
-    pub(super) image: Digest,
+    /// The image of all layers so far; none is the host's own system.
+    pub(super) image: Option<Digest>,
     pub(super) command: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
     pub(super) workdir: PathBuf,
@@ -40,10 +42,34 @@ pub(super) struct Asked {
     pub(super) mounts: Vec<Mount>,
     pub(super) volumes: Vec<VolumeUse>,
     pub(super) tmpfs: Vec<Tmpfs>,
+    /// Files that belong to somebody inside.
+    pub(super) owned: Vec<Owned>,
+    /// Volumes that are to belong to somebody inside when they are fresh.
+    pub(super) caches: Vec<Cache>,
+    /// Where what it prints to stdout goes. What it changes is then forgotten.
+    pub(super) output: Option<PathBuf>,
     pub(super) policy: Policy,
     pub(super) egress: Egress,
     /// Nothing in the layer is told to be of later than this.
     pub(super) epoch: u64,
+}
+
+/// A file of this host that is somebody's inside.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Owned {
+    pub(super) path: PathBuf,
+    /// User and group inside.
+    pub(super) owner: (u32, u32),
+    pub(super) mode: u32,
+}
+
+/// A volume, and whose it is when it is fresh.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cache {
+    pub(super) volume: String,
+    /// User and group inside.
+    pub(super) owner: (u32, u32),
+    pub(super) mode: u32,
 }
 
 /// What is heard of it.
@@ -95,9 +121,17 @@ fn answered(text: &[u8]) -> Result<Answer, Failure> {
     let epoch = asked.epoch;
     let store = home::store()?;
     let hold = root::hold(&store)?;
-    let image = hold.image(&asked.image)?;
-    let name = image.id.short();
-    let root = Root::of(&store, hold.clone(), &image, &name, (Some(&asked.user), Voice::Quiet))?;
+    let root = match &asked.image {
+        Some(id) => {
+            let image = hold.image(id)?;
+            let of = (Some(asked.user.as_str()), Voice::Quiet);
+            Some(Root::of(&store, hold.clone(), &image, &image.id.short(), of)?)
+        }
+        None => None,
+    };
+    given::give(&store, &asked, root.as_ref())?;
+    let stdout = asked.output.as_ref().map(|path| OpenOptions::new().write(true).open(path)).transpose()?;
+    let is_forgotten = stdout.is_some();
     let step = Step {
         env: asked.env,
         workdir: asked.workdir,
@@ -107,14 +141,18 @@ fn answered(text: &[u8]) -> Result<Answer, Failure> {
         tmpfs: asked.tmpfs,
         policy: asked.policy,
         egress: asked.egress,
-        files: Files::OfImages,
-        ..Step::new(Some(root), asked.command)
+        files: if is_forgotten { Files::OfSandbox } else { Files::OfImages },
+        stdout: stdout.map(Rc::new),
+        ..Step::new(root, asked.command)
     };
     let mut lines = Lines::default();
     let done = step::begin(&store, &step)?.relay(&mut |bytes| lines.hear(bytes))?;
     lines.end();
     if done.exit.code != 0 {
         return Ok(Answer::Exit(done.exit.code));
+    }
+    if is_forgotten {
+        return Ok(Answer::Nothing);
     }
     packed(&hold, &done, epoch)
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::failure::Failure;
 use airlock_images::{
     build::{
+        chmod::Chmod,
         context::Context,
         dockerfile::Origin,
         ignore::Ignore,
@@ -96,7 +97,7 @@ pub(super) fn perform(
     let mut keys: Vec<String> = froms.iter().map(|from| from.key.clone()).collect();
     keys.extend(layers.as_ref().map(|layers| key_of_layers(layers, &plain)));
     let form =
-        (target.is_directory, &said.chown, target.mode, &transfer.exclude, target.parents, transfer.unpack);
+        (target.is_directory, &said.chown, &target.mode, &transfer.exclude, target.parents, transfer.unpack);
     let sum = Digest::of(keys.join("\n").as_bytes()).hex();
     let name = if verb == Verb::Copy { "COPY" } else { "ADD" };
     let key = job.key(name, &stage.layers, &[&target.path, &format!("{form:?}"), &sum]);
@@ -170,16 +171,9 @@ fn expanded(
         return Err(job.fail(instruction, "the destination is empty"));
     }
     let chown = transfer.chown.as_deref().map(expand).transpose()?;
-    let mode =
-        match transfer.chmod.as_deref().map(expand).transpose()? {
-            None => None,
-            Some(text) => {
-                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
-                Some(mode.ok_or_else(|| {
-                    job.fail(instruction, format!("--chmod takes an octal mode, not `{text}`"))
-                })?)
-            }
-        };
+    let mode = transfer.chmod.as_deref().map(expand).transpose()?;
+    let mode = mode.map(|text| text.parse::<Chmod>()).transpose();
+    let mode = mode.map_err(|bad| job.fail(instruction, bad.to_string()))?;
     let exclude = Ignore::of_patterns(&transfer.exclude)
         .map_err(|bad| job.fail(instruction, format!("--exclude: {bad}")))?;
     let target = Target {
@@ -238,7 +232,7 @@ fn copied_layers(
     let layers = match job.file.origin(from, stage.at) {
         Origin::Scratch => Some(Vec::new()),
         Origin::Stage(at) => stage.others.get(&at).map(|done| done.layers.clone()),
-        Origin::Image(name) => job.images.get(&name).map(|image| image.layers.clone()),
+        Origin::Image(name) => job.image(&name, stage.at)?.map(|image| image.layers.clone()),
     };
     let layers =
         layers.ok_or_else(|| job.fail(instruction, format!("there is no stage or image `{from}`")))?;

@@ -14,8 +14,7 @@ const REDIRECTS: usize = 8;
 
 /// What is at a URL.
 pub(super) fn fetch(job: &Job, instruction: &Instruction, url: &str) -> Result<Vec<u8>, Failure> {
-    let rules = policy::from_words(Verdict::Allow, &job.allow, "--allow", &Host::current()?)?;
-    let judge = Judge::compile(&Policy { rules, ..Policy::default() }).map_err(policy::failure)?;
+    let reach = Reach::of(job)?;
     let own = config::own(&home::path()?)?;
     let fail = |why: String| job.fail(instruction, format!("{url} cannot be fetched: {why}"));
     let errands = Errands::new(&own.egress).map_err(|err| fail(err.to_string()))?;
@@ -23,12 +22,7 @@ pub(super) fn fetch(job: &Job, instruction: &Instruction, url: &str) -> Result<V
     let mut at = url.to_owned();
     for _ in 0..REDIRECTS {
         let (site, path) = Site::of_url(&at).map_err(|err| fail(err.to_string()))?;
-        let destination: Destination =
-            site.authority().parse().map_err(|_| fail("no such host".to_owned()))?;
-        if judge.connect(&destination.target, site.port).verdict != Some(Verdict::Allow) {
-            let failure = fail(format!("nothing allows {site}"));
-            return Err(failure.code(4).fix(format!("airlock build --allow {}", site.authority())));
-        }
+        reach.check(&site.authority(), site.port, &fail)?;
         match runtime.block_on(ask(&errands, &site, path)).map_err(fail)? {
             Came::File(bytes) => return Ok(bytes),
             Came::Elsewhere(to) if to.starts_with('/') => {
@@ -38,6 +32,31 @@ pub(super) fn fetch(job: &Job, instruction: &Instruction, url: &str) -> Result<V
         }
     }
     Err(fail(format!("it leads elsewhere more than {REDIRECTS} times")))
+}
+
+/// What a build may reach.
+pub(super) struct Reach(Judge);
+
+impl Reach {
+    pub(super) fn of(job: &Job) -> Result<Reach, Failure> {
+        let rules = policy::from_words(Verdict::Allow, &job.allow, "--allow", &Host::current()?)?;
+        Judge::compile(&Policy { rules, ..Policy::default() }).map(Reach).map_err(policy::failure)
+    }
+
+    /// Refuses a host that nothing allows, in the words of `fail`.
+    pub(super) fn check(
+        &self,
+        authority: &str,
+        port: u16,
+        fail: &dyn Fn(String) -> Failure,
+    ) -> Result<(), Failure> {
+        let destination: Destination = authority.parse().map_err(|_| fail("no such host".to_owned()))?;
+        if self.0.connect(&destination.target, port).verdict == Some(Verdict::Allow) {
+            return Ok(());
+        }
+        let failure = fail(format!("nothing allows {authority}"));
+        Err(failure.code(4).fix(format!("airlock build --allow {authority}")))
+    }
 }
 
 enum Came {

@@ -43,8 +43,8 @@ pub(super) struct Job {
     pub(super) scope: Scope,
     /// Keeps everything that is made from being collected.
     pub(super) hold: Hold,
-    /// Images that are built upon or copied from, by the name in the file, expanded.
-    pub(super) images: BTreeMap<String, Image>,
+    /// Images that are built upon or copied from, by the name in the file, expanded, and the platform.
+    pub(super) images: BTreeMap<(String, String), Image>,
     /// Where the context is.
     pub(super) context: Where,
     /// What stays out of it.
@@ -144,6 +144,26 @@ impl Job {
             )));
         }
         Ok(image)
+    }
+
+    /// What a stage is built for: what its `FROM` says, else what the build is for.
+    pub(super) fn stage_platform(&self, at: usize) -> Result<Platform, Failure> {
+        let Some(stage) = self.file.stages.get(at) else { return Ok(self.platform.clone()) };
+        let Some(text) = &stage.from.platform else { return Ok(self.platform.clone()) };
+        let values = |name: &str| self.scope.global(name);
+        let text = self.file.expanded(text, &stage.from, &values).map_err(|fault| self.fault(&fault))?;
+        if text.is_empty() {
+            return Ok(self.platform.clone());
+        }
+        let bad = |err: airlock_images::manifest::ParsePlatformError| {
+            self.fault(&Fault::new(stage.from.line, &stage.from.text, err.to_string()))
+        };
+        text.parse().map_err(bad)
+    }
+
+    /// An image that stage `at` begins with or copies from.
+    pub(super) fn image(&self, name: &str, at: usize) -> Result<Option<&Image>, Failure> {
+        Ok(self.images.get(&(name.to_owned(), self.stage_platform(at)?.to_string())))
     }
 
     /// What an image of these layers holds.

@@ -1,15 +1,18 @@
 //! `airlock build`: an image of a Dockerfile.
 //!
 //! - [`source`]: context and Dockerfile; [`job`]: what stages share; [`stages`], [`stage`]: who is built when
-//! - [`copy`], [`add`], [`fetch`], [`owner`]: layers of what is copied; [`run`], [`command`],
-//!   [`bind`], [`secret`]: commands in sandboxes
+//! - [`copy`], [`add`], [`fetch`], [`git`], [`owner`]: layers of what is copied; [`run`], [`command`],
+//!   [`bind`], [`secret`], [`given`]: commands in sandboxes; [`emulator`]: programs of other processors
 //! - [`told`]: what a person hears
 
 mod add;
 mod bind;
 mod command;
 mod copy;
+mod emulator;
 mod fetch;
+mod git;
+mod given;
 mod job;
 mod owner;
 mod run;
@@ -69,7 +72,7 @@ pub(crate) fn build(args: &BuildArgs) -> Outcome {
             .code(1)
             .why("it is FROM scratch and nothing else"));
     }
-    let id = finish(&job, args, &config, &done.layers)?;
+    let id = finish(&job, args, (&config, target), &done.layers)?;
     let names: Vec<String> = args.tags.iter().map(|tag| tag.as_tag().to_string()).collect();
     if let Some(path) = &args.iidfile {
         std::fs::write(path, id.to_string())
@@ -150,17 +153,18 @@ fn resolve(args: &BuildArgs, job: &mut Job, target: usize) -> Result<(), Failure
 
 /// An image by its name: from the store, or its registry.
 fn image(args: &BuildArgs, job: &mut Job, at: usize, name: &str) -> Result<Image, Failure> {
-    if let Some(known) = job.images.get(name) {
+    if let Some(known) = job.image(name, at)? {
         return Ok(known.clone());
     }
-    let found = run::image(args, job, name).map_err(|failure| {
+    let platform = job.stage_platform(at)?;
+    let found = run::image(args, job, name, &platform).map_err(|failure| {
         let Some(stage) = job.file.stages.get(at) else { return failure };
         let why = format!("image {name} cannot be had");
         let fault = airlock_images::build::Fault::new(stage.from.line, &stage.from.text, why);
         let told = [Some(failure.what), failure.why].into_iter().flatten().collect::<Vec<_>>().join(": ");
         Failure { why: Some(told), fix: failure.fix, code: failure.code, ..job.fault(&fault) }
     })?;
-    job.images.insert(name.to_owned(), found.clone());
+    job.images.insert((name.to_owned(), platform.to_string()), found.clone());
     Ok(found)
 }
 
@@ -176,12 +180,18 @@ fn label(config: &mut Config, labels: &[String]) -> Result<(), Failure> {
 }
 
 /// Keeps the image under its names.
-fn finish(job: &Job, args: &BuildArgs, config: &Config, layers: &[job::Layer]) -> Result<Digest, Failure> {
+fn finish(
+    job: &Job,
+    args: &BuildArgs,
+    (config, target): (&Config, usize),
+    layers: &[job::Layer],
+) -> Result<Digest, Failure> {
     let mut config = config.clone();
     config.created = Some(job.created.clone());
-    config.architecture.clone_from(&job.platform.architecture);
-    config.os.clone_from(&job.platform.os);
-    config.variant.clone_from(&job.platform.variant);
+    let platform = job.stage_platform(target)?;
+    config.architecture = platform.architecture;
+    config.os = platform.os;
+    config.variant = platform.variant;
     // What Docker's own builder noted of a base image is not true of this one.
     for stale in ["container", "container_config", "docker_version", "id", "parent"] {
         config.other.remove(stale);

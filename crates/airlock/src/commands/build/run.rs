@@ -2,7 +2,8 @@
 
 use super::{
     bind::{self, Scratch},
-    command::{Answer, Asked, Heard},
+    command::{Answer, Asked, Cache, Heard, Owned},
+    emulator,
     job::{Job, Layer},
     stage::{Running, StepEnd},
 };
@@ -21,7 +22,7 @@ use airlock_images::{
         path,
     },
     digest::Digest,
-    manifest::Descriptor,
+    manifest::{Descriptor, Platform},
     reference::Reference,
     store::Image,
 };
@@ -62,6 +63,7 @@ pub(super) fn perform(
     if let Some(layers) = job.cached(&key)? {
         return Ok(stage.reuse(layers, history));
     }
+    check_runs(job, stage, instruction)?;
     stage.begin(job);
     let mut scratch = Scratch::default();
     let mut asked = asked(job, stage, run, words)?;
@@ -77,33 +79,64 @@ pub(super) fn perform(
     Ok(stage.advance(layers, history))
 }
 
-/// An image by its name: as it is here, or from its registry.
-pub(super) fn image(args: &BuildArgs, job: &Job, name: &str) -> Result<Image, Failure> {
-    let found = job.hold.find(name);
-    if let Ok(image) = found
-        && !args.pull
-    {
-        return Ok(image);
+/// An image by its name: as it is here, or from its registry. One that is here is as signed as one that comes.
+pub(super) fn image(args: &BuildArgs, job: &Job, name: &str, platform: &Platform) -> Result<Image, Failure> {
+    let own = config::own(&home::path()?)?;
+    let found = job.hold.find(name).ok();
+    let fits = |image: &Image| {
+        let has = image.config.platform();
+        has.architecture.is_empty() || platform.runs(&has).is_some()
+    };
+    if let Some(image) = found.as_ref().filter(|image| !args.pull && fits(image)) {
+        pulling::check_signed(&own, &job.hold, image, name)?;
+        return Ok(image.clone());
     }
     let reference: Reference =
         name.parse().map_err(|err| Failure::because("it is no image's name", &err).code(2))?;
-    let own = config::own(&home::path()?)?;
     let whole = pulling::whole_name(&own, &reference);
-    let wish = Wish { platform: args.platform.clone(), is_plain: false };
+    if let (Some(other), None) = (found.filter(|image| !fits(image)), &whole.registry) {
+        let has = other.config.platform();
+        return Err(Failure::new(format!("it is here for {has}, not for {platform}"))
+            .code(1)
+            .fix(format!("airlock build --platform {has}, or FROM --platform={has}")));
+    }
+    let wish = Wish { platform: Some(platform.clone()), is_plain: false };
     let settings = pulling::settings(&own, &whole, &wish)?;
     let form = Form::of(args.json, args.quiet);
     pulling::pull(&job.hold, &whole, &settings, &mut Show::new(form, Way::Down))
+}
+
+/// Refuses to run programs that neither this host nor an emulator it knows can run.
+fn check_runs(job: &Job, stage: &Running, instruction: &Instruction) -> Result<(), Failure> {
+    let wanted = job.stage_platform(stage.at)?;
+    if Platform::here().runs(&wanted).is_some() || emulator::is_registered(&wanted) {
+        return Ok(());
+    }
+    let why = format!("this host runs programs of {}, not of {wanted}", Platform::here());
+    let fix = "register an emulator (Debian: apt install qemu-user-binfmt), or do this in a stage FROM --platform=$BUILDPLATFORM";
+    Err(job.fail(instruction, why).code(5).fix(fix))
 }
 
 fn mounts(job: &Job, stage: &Running, instruction: &Instruction, run: &Run) -> Result<Vec<Mount>, Failure> {
     let values = |name: &str| stage.state.value(&job.scope, name);
     let read = |text: &String| {
         let mut mount = mount::parse(text, stage.state.escape(), &values)
-            .map_err(|bad| job.fail(instruction, bad.to_string()))?;
+            .map_err(|bad| refused(job, instruction, &bad))?;
         mount.target = path::joined(stage.state.workdir(), &mount.target);
         Ok(mount)
     };
     run.mounts.iter().map(read).collect()
+}
+
+/// A mount that cannot be had, with what to do instead.
+fn refused(job: &Job, instruction: &Instruction, bad: &mount::Bad) -> Failure {
+    let failure = job.fail(instruction, bad.to_string());
+    match bad {
+        mount::Bad::Agent => failure.fix(
+            "ADD https://HOST/REPOSITORY.git DIR, or a key for this one repository by --mount=type=secret",
+        ),
+        _ => failure,
+    }
 }
 
 /// The words that are started, and the script among them, if there is one.
@@ -123,7 +156,7 @@ fn asked(job: &Job, stage: &Running, run: &Run, command: Vec<String>) -> Result<
     };
     let user = stage.state.config.config.user.clone();
     Ok(Asked {
-        image: job.keep(&stage.layers, Vec::new())?,
+        image: Some(job.keep(&stage.layers, Vec::new())?),
         command,
         env: stage.state.run_env(&job.scope).into_iter().filter_map(pair).collect(),
         workdir: stage.state.workdir().into(),
@@ -131,6 +164,9 @@ fn asked(job: &Job, stage: &Running, run: &Run, command: Vec<String>) -> Result<
         mounts: Vec::new(),
         volumes: Vec::new(),
         tmpfs: Vec::new(),
+        owned: Vec::new(),
+        caches: Vec::new(),
+        output: None,
         policy: Policy { rules, ..Policy::default() },
         egress: own.egress,
         epoch: job.epoch,
@@ -148,14 +184,15 @@ fn place(
     let target = std::path::PathBuf::from(&mount.target);
     match &mount.kind {
         mount::Kind::Tmpfs { size } => asked.tmpfs.push(Tmpfs { target, size: *size }),
-        mount::Kind::Cache { id, read_only, sharing, .. } => {
+        mount::Kind::Cache { id, read_only, sharing, mode, uid, gid } => {
             let name = format!("build-{}", Digest::of(id.as_bytes()).short());
             if *sharing != mount::Sharing::Shared {
                 scratch.lock(&job.hold.folder().join(format!("{name}.lock")))?;
             }
+            asked.caches.push(Cache { volume: name.clone(), owner: (*uid, *gid), mode: *mode });
             asked.volumes.push(VolumeUse { volume: name, target, read_only: *read_only, project: None });
         }
-        mount::Kind::Secret { id, required, env, .. } => {
+        mount::Kind::Secret { id, required, env, mode, uid, gid } => {
             if env.is_some() {
                 let failure = job.fail(instruction, "a secret is a file here, not a variable");
                 return Err(failure.fix(format!("--mount=type=secret,id={id}, and read /run/secrets/{id}")));
@@ -163,6 +200,7 @@ fn place(
             match (job.secrets.get(id), required) {
                 (Some(source), _) => {
                     let source = scratch.secret(&source.value(id)?)?;
+                    asked.owned.push(Owned { path: source.clone(), owner: (*uid, *gid), mode: *mode });
                     asked.mounts.push(spec::Mount { source, target, read_only: true });
                 }
                 (None, true) => {
@@ -180,38 +218,15 @@ fn place(
     Ok(())
 }
 
-/// Runs it in a process of its own: stages are built by threads, and a sandbox is begun by a process with one.
+/// Runs it; gives the layers with what it changed.
 fn ran(
     job: &Job,
     stage: &Running,
     instruction: &Instruction,
     (asked, key): (&Asked, String),
 ) -> Result<Vec<Layer>, Failure> {
-    let fail =
-        |err: &dyn std::error::Error| Failure::because("a step of the build could not be started", err);
-    let mut child = Command::new("/proc/self/exe")
-        .arg("build-step")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|err| fail(&err))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        let text = serde_json::to_vec(asked).map_err(|err| fail(&err))?;
-        stdin.write_all(&text).map_err(|err| fail(&err))?;
-    }
-    let mut answer = None;
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).lines() {
-            match serde_json::from_str(&line?) {
-                Ok(Heard::Output(text)) => job.told.output(&stage.step, &text),
-                Ok(Heard::End(end)) => answer = Some(end),
-                Err(err) => return Err(fail(&err)),
-            }
-        }
-    }
-    child.wait()?;
     let mut layers = stage.layers.clone();
-    match answer {
+    match answered(asked, &mut |line| job.told.output(&stage.step, line))? {
         Some(Answer::Layer { digest, size, diff, media }) => {
             layers.push((Descriptor::of(&media, digest, size), diff));
         }
@@ -228,4 +243,33 @@ fn ran(
     }
     job.keep(&layers, vec![key])?;
     Ok(layers)
+}
+
+/// Has it done by a process of its own: stages are built by threads, and a sandbox is begun by a process with one. Nothing is answered
+/// by one that was killed.
+pub(super) fn answered(asked: &Asked, hear: &mut dyn FnMut(&str)) -> Result<Option<Answer>, Failure> {
+    let fail =
+        |err: &dyn std::error::Error| Failure::because("a step of the build could not be started", err);
+    let mut child = Command::new("/proc/self/exe")
+        .arg("build-step")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|err| fail(&err))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let text = serde_json::to_vec(asked).map_err(|err| fail(&err))?;
+        stdin.write_all(&text).map_err(|err| fail(&err))?;
+    }
+    let mut answer = None;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            match serde_json::from_str(&line?) {
+                Ok(Heard::Output(text)) => hear(&text),
+                Ok(Heard::End(end)) => answer = Some(end),
+                Err(err) => return Err(fail(&err)),
+            }
+        }
+    }
+    child.wait()?;
+    Ok(answer)
 }

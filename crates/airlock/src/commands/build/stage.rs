@@ -57,12 +57,12 @@ pub(super) fn build(
     let Some(stage) = job.file.stages.get(at) else { return Err(Failure::new("there is no such stage")) };
     let image = job.expanded_base(at)?;
     let (state, layers) = match job.file.base(&image, at) {
-        Origin::Scratch => (Config::of(&job.platform, job.created.clone()), Vec::new()),
+        Origin::Scratch => (Config::of(&job.stage_platform(at)?, job.created.clone()), Vec::new()),
         Origin::Stage(base) => match others.get(&base) {
             Some(done) => (done.state.config.clone(), done.layers.clone()),
             None => return Err(Failure::new("a stage was needed before it was built")),
         },
-        Origin::Image(name) => match job.images.get(&name) {
+        Origin::Image(name) => match job.image(&name, at)? {
             Some(image) => (image.config.clone(), image.layers.clone()),
             None => return Err(Failure::new(format!("image {name} is not here"))),
         },

@@ -22,6 +22,7 @@
 mod owners;
 mod size;
 
+pub use owners::hand_over;
 pub use size::Size;
 
 use super::{Store, now, remove_tree, remove_with};
@@ -39,7 +40,7 @@ use rustix::{
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -227,6 +228,32 @@ impl Volumes {
         Ok(())
     }
 
+    /// Makes one that belongs to somebody inside and has this mode, if there is none of this name. `user` is that of the sandboxes that
+    /// will show it. An ordinary user's process must have one thread.
+    pub fn ensure(
+        &self,
+        name: &Name,
+        (owner, mode): ((u32, u32), u32),
+        caller: &Caller,
+        user: &User,
+    ) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        if self.find(name)?.is_some() {
+            return Ok(());
+        }
+        let ids = Some(owners::ids(caller, user));
+        let volume =
+            Volume { name: name.to_string(), created_at: now(), labels: BTreeMap::new(), persist: None, ids };
+        self.place(&volume)?;
+        let files = self.files(name);
+        let give = || {
+            let directory = fs::File::open(&files)?;
+            directory.set_permissions(fs::Permissions::from_mode(mode))?;
+            hand_over(&directory, owner, caller, user)
+        };
+        give().map_err(failed("give to its user", &files))
+    }
+
     /// Opens the files of one for a sandbox; one that is not there is made. A fresh one belongs to the user inside.
     pub fn open(
         &self,
@@ -241,7 +268,7 @@ impl Volumes {
             None => self.make_for(shown, name)?,
         };
         let files = self.files(name);
-        let ids = owners::ids(caller, identity);
+        let ids = owners::ids(caller, &identity.user);
         match volume.ids {
             Some(before) if before == ids => {}
             Some(before) => owners::check(&volume.name, before, caller, &files)?,

@@ -7,6 +7,7 @@
 mod sparse;
 mod words;
 
+use airlock_copy::tar::numbers::{decimal, octal};
 use std::{
     ffi::CString,
     io::{self, BufRead},
@@ -301,22 +302,8 @@ fn checks(block: &Block) -> bool {
     said.is_some_and(|said| said == plain || said == with_signs)
 }
 
-/// Octal digits between spaces and zeros, or GNU's base 256.
 fn number(field: &[u8]) -> io::Result<u64> {
-    let wrong = || refused("a number in its header is none");
-    if let Some((first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
-        let step = |so_far: u64, byte: &u8| so_far.checked_mul(256).map(|big| big | u64::from(*byte));
-        return rest.iter().try_fold(u64::from(first & 0x7f), step).ok_or_else(wrong);
-    }
-    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
-    let start = field.iter().position(|byte| !is_blank(byte)).unwrap_or(field.len());
-    let text = field.get(start..).unwrap_or_default();
-    let text = text.split(is_blank).next().unwrap_or_default();
-    let step = |so_far: u64, byte: &u8| match byte {
-        b'0'..=b'7' => so_far.checked_mul(8).map(|big| big | u64::from(byte - b'0')),
-        _ => None,
-    };
-    text.iter().try_fold(0, step).ok_or_else(wrong)
+    octal(field).ok_or_else(|| refused("a number in its header is none"))
 }
 
 /// A time that makes no sense, or was before 1970, is that moment.
@@ -324,11 +311,6 @@ fn whole_seconds(field: &[u8]) -> Time {
     let is_negative = field.first().is_some_and(|first| *first == 0xff);
     let seconds = if is_negative { 0 } else { number(field).unwrap_or(0) };
     Time { seconds: i64::try_from(seconds).unwrap_or(0), nanoseconds: 0 }
-}
-
-fn decimal(text: &[u8]) -> Option<u64> {
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
 }
 
 fn to_block(size: u64) -> u64 {
