@@ -87,9 +87,8 @@ fn boot_and_save(socket: UnixStream, path: &Path) -> io::Result<()> {
     let mut qmp = Qmp::connect(socket, PATIENCE).map_err(failed)?;
     for port in ["port-link", "port-files"] {
         let is_open = |event: &Value| {
-            event["event"] == "VSERPORT_CHANGE"
-                && event["data"]["id"] == port
-                && event["data"]["open"] == true
+            let said = |place: &str| event.pointer(place).cloned().unwrap_or_default();
+            said("/event") == "VSERPORT_CHANGE" && said("/data/id") == port && said("/data/open") == true
         };
         qmp.event(is_open).map_err(failed)?;
     }
@@ -100,7 +99,7 @@ fn boot_and_save(socket: UnixStream, path: &Path) -> io::Result<()> {
     qmp.ask("migrate", json!({ "uri": "fd:memory" }), None).map_err(failed)?;
     loop {
         let told = qmp.ask("query-migrate", json!({}), None).map_err(failed)?;
-        match told["status"].as_str() {
+        match told.get("status").and_then(Value::as_str) {
             Some("completed") => break,
             Some("failed" | "cancelled") => return Err(io::Error::other("QEMU could not save the machine")),
             _ => std::thread::sleep(Duration::from_millis(10)),
