@@ -4,7 +4,7 @@
 //! static GUEST: &[u8] = include_bytes!(env!("AIRLOCK_GUEST"));
 //! ```
 //!
-//! With the feature `scripts` also the program that runs scripts, from its own workspace in `script`.
+//! With the feature `microvm` also the carrier, which is in the guest's place where there is a machine. With the feature `scripts` also the program that runs scripts, from its own workspace in `script`.
 //!
 //! It runs a second cargo with a target directory of its own (the outer cargo holds the lock of the first), one
 //! for all profiles, so that debug and release builds share one guest.
@@ -30,6 +30,9 @@ const SOURCES: [&str; 7] = [
     "Cargo.lock",
     "rust-toolchain.toml",
 ];
+
+/// What the carrier is made of besides.
+const CARRIER_SOURCES: [&str; 2] = ["crates/carrier", "crates/files"];
 
 /// What the program that runs scripts is made of besides.
 const SCRIPT_SOURCES: [&str; 3] = ["script/src", "script/Cargo.toml", "script/Cargo.lock"];
@@ -69,6 +72,8 @@ fn has_target(target: &str) -> bool {
 
 const GUEST: Program =
     Program { package: "airlock-guest", profile: "guest", workspace: ".", library: Library::Smallest };
+const CARRIER: Program =
+    Program { package: "airlock-carrier", profile: "guest", workspace: ".", library: Library::Smallest };
 const SCRIPT: Program =
     Program { package: "airlock-script", profile: "script", workspace: "script", library: Library::Same };
 
@@ -86,6 +91,11 @@ fn embed_all() -> Result<(), String> {
     let guest = embed(&GUEST, &SOURCES)?;
     println!("cargo::rustc-env=AIRLOCK_GUEST={}", guest.display());
     println!("cargo::rustc-env=AIRLOCK_GUEST_ID={}", identity(&guest));
+    if env::var_os("CARGO_FEATURE_MICROVM").is_some() {
+        let carrier = embed(&CARRIER, &CARRIER_SOURCES)?;
+        println!("cargo::rustc-env=AIRLOCK_CARRIER={}", carrier.display());
+        println!("cargo::rustc-env=AIRLOCK_CARRIER_ID={}", identity(&carrier));
+    }
     if env::var_os("CARGO_FEATURE_SCRIPTS").is_some() {
         let script = embed(&SCRIPT, &SCRIPT_SOURCES)?;
         println!("cargo::rustc-env=AIRLOCK_SCRIPT={}", script.display());

@@ -16,7 +16,8 @@ import places
 A, NS, CNAME, SOA, TXT, AAAA, OPT = 1, 2, 5, 6, 16, 28, 41
 KINDS = {A: "A", NS: "NS", CNAME: "CNAME", SOA: "SOA", 12: "PTR", TXT: "TXT", AAAA: "AAAA", 65: "HTTPS", 255: "ANY", 10: "NULL"}
 SERVFAIL, NXDOMAIN, REFUSED = 2, 3, 5
-TUNNEL_ZONE = "tunnel.test"  # handed on to the tunnel's own server, as a recursive server would
+# Handed on to the tunnels' own servers, as a recursive server would.
+TUNNEL_ZONES = {"tunnel.test": places.TUNNEL, "iodine.test": places.IODINE}
 
 PLACES = {
     "web": [places.WEB_V4, places.WEB_V6],
@@ -159,14 +160,15 @@ class Datagrams(asyncio.DatagramProtocol):
         except (IndexError, struct.error):
             return
         log.query(name, KINDS.get(kind, str(kind)), "udp", peer[0])
-        if name.endswith(TUNNEL_ZONE):
-            return await self.hand_on(packet, peer)
+        for zone, server in TUNNEL_ZONES.items():
+            if name.endswith(zone):
+                return await self.hand_on(packet, peer, server)
         try:
             self.transport.sendto(await reply_in_time(packet, 1232), peer)
         except Silence:
             pass
 
-    async def hand_on(self, packet, peer):
+    async def hand_on(self, packet, peer, server):
         loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
         class Once(asyncio.DatagramProtocol):
@@ -176,7 +178,7 @@ class Datagrams(asyncio.DatagramProtocol):
             def error_received(self, why):
                 answer.done() or answer.set_result(None)
 
-        upstream, _ = await loop.create_datagram_endpoint(Once, remote_addr=(places.TUNNEL, 53))
+        upstream, _ = await loop.create_datagram_endpoint(Once, remote_addr=(server, 53))
         upstream.sendto(packet)
         try:
             data = await asyncio.wait_for(answer, 5)

@@ -122,7 +122,7 @@ async def database(folder):
 
 
 async def tunnels(folder):
-    """dns2tcp behind the name server, to reach the server that gives everything back; ptunnel for ICMP."""
+    """dns2tcp and iodine behind the name server, the first to reach the server that gives everything back; ptunnel for ICMP."""
     config = folder / "dns2tcpd.conf"
     config.write_text(f"listen = {places.TUNNEL}\nport = 53\nuser = nobody\nchroot = {folder}/empty\ndomain = tunnel.test\n"
                       f"resources = echo:{places.HOSTILE}:7000\n")
@@ -130,3 +130,18 @@ async def tunnels(folder):
     null = asyncio.subprocess.DEVNULL
     await asyncio.create_subprocess_exec("dns2tcpd", "-F", "-f", str(config), stdout=null, stderr=null)
     await asyncio.create_subprocess_exec("ptunnel", stdout=null, stderr=null)
+    later.append(asyncio.ensure_future(iodine(folder)))
+
+
+# What is begun and not waited for.
+later = []
+
+
+async def iodine(folder):
+    """Its program is unpacked beside the servers once they run."""
+    program = folder / "iodine/usr/sbin/iodined"
+    while not program.exists():
+        await asyncio.sleep(0.2)
+    with (folder / "iodined.log").open("wb") as said:
+        await asyncio.create_subprocess_exec(
+            str(program), "-f", "-c", "-P", "secret", "-l", places.IODINE, "10.9.0.1/27", "iodine.test", stdout=said, stderr=said)

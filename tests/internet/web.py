@@ -15,7 +15,7 @@ import registry
 SANS = ["DNS:test"] + [
     f"DNS:{name}" for zone in (
         "web", "v4", "v6", "cdn", "git", "pg", "slow", "alias", "late6", "rebind", "hostile",
-        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc", "aws",
+        "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc", "aws", "proxy",
     )
     for name in (f"{zone}.test", f"*.{zone}.test")
 ] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
@@ -47,6 +47,10 @@ def context(folder):
 WEBHOOK_KEY = b"0123456789abcdef-of-the-webhook"
 
 
+# Who may use the proxy inside TLS: ann, whose password is "p@ss".
+PROXY_USER = "Basic YW5uOnBAc3M="
+
+
 def signature(question, answer):
     """The header that makes an answer of a webhook count."""
     now = int(time.time())
@@ -57,6 +61,7 @@ def signature(question, answer):
 class Web:
     def __init__(self, folder):
         self.folder = folder
+        self.given = {}
 
     async def serve(self):
         secure = context(self.folder)
@@ -68,6 +73,7 @@ class Web:
             await asyncio.start_server(self.connection, address, 8080)
             await asyncio.start_server(self.connection, address, 8443, ssl=secure)
         await asyncio.start_server(self.proxy, places.PROXY, 3128)
+        await asyncio.start_server(self.proxy, places.PROXY, 3129, ssl=secure)
 
     async def connection(self, reader, writer):
         session = writer.get_extra_info("ssl_object")
@@ -108,12 +114,20 @@ class Web:
             writer.write(head_text.encode() + body)
             await writer.drain()
             return True
+        if path.startswith("/oauth/"):
+            return await self.oauth(path, headers, writer)
+        if path.startswith("/hints"):
+            told = headers.get("authorization", "none").encode()
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nX-Told: %s\r\n\r\n" % told)
+            await writer.drain()
+            await asyncio.sleep(0.2)  # as servers do while they make up their mind
         if path.startswith("/bytes/"):
             return await self.send(int(path.split("/")[2]), writer)
         if path.startswith("/ticks"):
             return await self.ticks(writer)
         if path.startswith("/bomb/"):
-            return await self.bomb(int(path.split("/")[2]), writer)
+            _, _, size, *kind = path.split("/")
+            return await self.bomb(int(size), kind[0] if kind else "gzip", writer)
         if path.startswith("/sink"):
             body = str(received).encode()
         elif path.startswith("/who"):
@@ -140,14 +154,37 @@ class Web:
             size -= len(part)
         return True
 
-    async def bomb(self, size, writer):
-        """Megabytes of nothing, a thousandth of that on the wire."""
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n")
-        packer = zlib.compressobj(wbits=31)
-        for _ in range(size):
-            writer.write(packer.compress(bytes(1 << 20)))
-            await writer.drain()
-        writer.write(packer.flush())
+    async def oauth(self, path, headers, writer):
+        """`/oauth/token/MARK` gives tokens, `/oauth/api/MARK` takes only the last of them, `/oauth/revoke/MARK` takes it back."""
+        _, _, what, mark = path.split("/")[:4]
+        given = self.given.setdefault(mark, [])
+        status, body = 200, {}
+        if what == "token":
+            given.append(f"access-{mark}-{len(given)}")
+            body = {"access_token": given[-1], "expires_in": 3600}
+        elif what == "revoke":
+            given.append("nobody has this one")
+        elif headers.get("authorization") == f"Bearer {given[-1]}":
+            body = {"sent": headers.get("authorization")}
+        else:
+            status, body = 401, {"error": "invalid_token"}
+        log.hit("oauth", writer, path=path, status=status, sent=headers.get("authorization"))
+        body = json.dumps(body).encode()
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+        await writer.drain()
+        return True
+
+    async def bomb(self, size, kind, writer):
+        """Megabytes of nothing, a thousandth of that on the wire, or much less."""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nConnection: close\r\n\r\n" % kind.encode())
+        if kind == "gzip":
+            packer = zlib.compressobj(wbits=31)
+            for _ in range(size):
+                writer.write(packer.compress(bytes(1 << 20)))
+                await writer.drain()
+            writer.write(packer.flush())
+        else:
+            writer.write(await packed(size, kind))
         await writer.drain()
         return False
 
@@ -181,7 +218,10 @@ class Web:
         request = await head(reader)
         if not request or request[0] != "CONNECT":
             return writer.close()
-        log.hit("proxy", writer, target=request[1])
+        log.hit("proxy", writer, target=request[1], sni=getattr(writer.get_extra_info("ssl_object"), "shown", None))
+        if writer.get_extra_info("sockname")[1] == 3129 and request[2].get("proxy-authorization") != PROXY_USER:
+            writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+            return writer.close()
         name, _, port = request[1].rpartition(":")
         address = {"git.test": places.GIT}.get(name.strip("[]"), places.WEB_V4)
         try:
@@ -191,6 +231,14 @@ class Web:
             return writer.close()
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(pour(reader, far_writer), pour(far_reader, writer))
+
+
+async def packed(size, kind):
+    """Megabytes of nothing, packed by a program that can."""
+    brotli = "process.stdout.write(require('zlib').brotliCompressSync(Buffer.alloc(%d)))" % (size << 20)
+    command = ["node", "-e", brotli] if kind == "br" else ["sh", "-c", f"head -c {size << 20} /dev/zero | zstd -c"]
+    packer = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    return (await packer.communicate())[0]
 
 
 async def pour(reader, writer):

@@ -29,6 +29,8 @@ pub const NAMESERVER: &str = "93.184.216.53";
 pub const HOSTILE: &str = "93.184.216.66";
 /// The far ends of tunnels.
 pub const TUNNEL: &str = "93.184.216.77";
+/// The same of iodine.
+pub const IODINE: &str = "93.184.216.78";
 /// What every cloud has there.
 pub const METADATA: &str = "169.254.169.254";
 /// A company's own network.

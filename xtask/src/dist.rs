@@ -116,7 +116,7 @@ fn build(architecture: &Architecture) -> Result<PathBuf> {
         "--package",
         "airlock",
         "--features",
-        "scripts",
+        "scripts,microvm",
         "--message-format=json",
     ]);
     build

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `check` | everything that can be judged without running the product; `layers` and `sizes` are parts of it |
 //! | `test` | installs what the tests need, then all tests: as root, as a user with id ranges, as a user without |
+//! | `fuzz` | hostile bytes for everything that reads them, for so long |
 //! | `internet` | runs a command inside the virtual internet of the tests |
 //! | `dist` | one static binary per architecture, with checksums |
 //! | `host2` | the limits once more, in a virtual machine with control groups version 2 only and systemd |
@@ -11,6 +12,7 @@
 
 mod check;
 mod dist;
+mod fuzz;
 mod host2;
 mod promises;
 mod system;
@@ -23,12 +25,13 @@ use std::process::ExitCode;
 /// A task: its name, what it does, and the function that does it with the arguments after the name.
 type Task = (&'static str, &'static str, fn(Vec<String>) -> Result<()>);
 
-const TASKS: [Task; 8] = [
+const TASKS: [Task; 9] = [
     ("check", "format, lints, layers, sizes, links and choke points", check::run),
     ("layers", "a crate uses only rows below its own (ARCHITECTURE.md)", check::layers::run),
     ("sizes", "no file is longer than 500 lines without its tests", check::sizes::run),
     ("test", "install what the tests need and run all of them", test::run),
     ("internet", "run a command inside the virtual internet of the tests: COMMAND…", test::run_inside),
+    ("fuzz", "hostile bytes for everything that reads them: [--seconds N] [NAME…]", fuzz::run),
     ("dist", "one static binary per architecture, with checksums", dist::run),
     ("host2", "the limits on a second host, with control groups version 2 only: [--facts]", host2::run),
     ("promises", "measure airlock beside its peers: [--rounds N] [--only NAME] [--strict]", promises::run),

@@ -5,9 +5,11 @@
 use crate::{
     args::KeepArgs,
     failure::{Failure, Outcome},
-    home, visit,
+    home,
+    place::{self, Place},
+    visit,
 };
-use airlock_backends::namespaces::{Namespaces, perform_inside};
+use airlock_backends::namespaces::perform_inside;
 use airlock_doors::control::server::{self, First};
 use airlock_engine::{
     inside,
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
         return visit::keep(&sandbox, lock, socket, &first.begin);
     }
     match begin(first, &sandbox) {
-        Ok((born, listener, first)) => keep(&sandbox, lock, born, listener, (socket, first)),
+        Ok((born, place, listener, first)) => keep(&sandbox, lock, (born, &place), listener, (socket, first)),
         Err(refusal) => Ok(refuse(&sandbox, lock, &socket, refusal)),
     }
 }
@@ -110,7 +112,10 @@ struct Started {
     passed: Vec<OwnedFd>,
 }
 
-fn begin(first: io::Result<Started>, sandbox: &Sandbox) -> Result<(Born, UnixListener, Started), Refusal> {
+fn begin(
+    first: io::Result<Started>,
+    sandbox: &Sandbox,
+) -> Result<(Born, Place, UnixListener, Started), Refusal> {
     let refused = |what: &str| {
         let what = what.to_owned();
         move |err: io::Error| Refusal { code: 125, what, why: Some(err.to_string()), fix: None }
@@ -118,29 +123,30 @@ fn begin(first: io::Result<Started>, sandbox: &Sandbox) -> Result<(Born, UnixLis
     keeper::forbid_memory_images().map_err(refused("memory images of the keeper cannot be forbidden"))?;
     let mut first = first.map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
-    let born = birth::build(sandbox, &Namespaces, &GUEST, &first.passed, &first.begin)?;
+    let place = place::choose(sandbox)?;
+    let born = birth::build(sandbox, place.backend(), place.first(), &first.passed, &first.begin)?;
     // They are the gate's now.
     first.begin.values = Values::default();
-    Ok((born, listener, first))
+    Ok((born, place, listener, first))
 }
 
 fn keep(
     sandbox: &Sandbox,
     lock: Lock,
-    born: Born,
+    (born, place): (Born, &Place),
     listener: UnixListener,
     (socket, first): (OwnedFd, Started),
 ) -> Outcome {
     let failed = |err: io::Error| Failure::because(format!("could not keep sandbox {}", sandbox.id()), &err);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let local = tokio::task::LocalSet::new();
-    let lived = local.block_on(&runtime, live(born, listener, socket, first));
+    let lived = local.block_on(&runtime, live((born, place), listener, socket, first));
     drop(local);
     drop(runtime);
     match lived.map_err(failed)? {
         Lived::Whole { keeper, keep, code } => {
             match Rc::try_unwrap(keeper) {
-                Ok(keeper) => birth::bury(keeper, &Namespaces, lock, keep),
+                Ok(keeper) => birth::bury(keeper, place.backend(), lock, keep),
                 Err(_) => keeper::note("something still holds the sandbox"),
             }
             Ok(code)
@@ -163,11 +169,16 @@ enum Lived {
     Never { keeper: Rc<Keeper>, refusal: Refusal, socket: OwnedFd },
 }
 
-async fn live(born: Born, listener: UnixListener, socket: OwnedFd, first: Started) -> io::Result<Lived> {
+async fn live(
+    (born, place): (Born, &Place),
+    listener: UnixListener,
+    socket: OwnedFd,
+    first: Started,
+) -> io::Result<Lived> {
     let mut tasks = Tasks::new();
     let awake = born.wake(first.passed, &mut tasks)?;
     let keeper = awake.keeper;
-    if let Err(refusal) = birth::sealed(&keeper, &Namespaces).await {
+    if let Err(refusal) = birth::sealed(&keeper, place.backend()).await {
         drop(awake.life);
         tasks.shutdown().await;
         return Ok(Lived::Never { keeper, refusal, socket });

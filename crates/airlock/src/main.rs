@@ -30,6 +30,7 @@ mod keeper;
 mod ledger;
 mod mounts;
 mod packages;
+mod place;
 mod policy;
 mod progress;
 mod prompt;

@@ -79,9 +79,27 @@ impl Client {
         Ok(Downloaded(folder))
     }
 
+    /// Downloads and verifies one package, without what it depends on.
+    #[cfg_attr(not(feature = "microvm"), expect(dead_code, reason = "only kernels are fetched so"))]
+    pub(crate) fn fetch(&self, package: &str) -> Result<Downloaded, Failure> {
+        let folder = self.folder.join(format!("making-{}", std::process::id()));
+        let made = match fs::remove_dir_all(&folder) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+            _ => fs::create_dir(&folder),
+        };
+        made.map_err(|err| Failure::because(format!("could not make {}", folder.display()), &err))?;
+        let downloaded = Downloaded(folder);
+        self.ask_in(downloaded.path(), &["--quiet", "--quiet", "download"], &[package])?;
+        Ok(downloaded)
+    }
+
     fn ask(&self, words: &[&str], packages: &[&str]) -> Result<Output, Failure> {
+        self.ask_in(&self.folder, words, packages)
+    }
+
+    fn ask_in(&self, folder: &Path, words: &[&str], packages: &[&str]) -> Result<Output, Failure> {
         let mut command = Command::new(&self.program);
-        command.args(words).arg("--").args(packages);
+        command.args(words).arg("--").args(packages).current_dir(folder);
         command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C.UTF-8");
         command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
         let what = "the package client of this host failed";

@@ -88,6 +88,8 @@ pub(crate) fn spec(
         command: command(args, image)?,
         hostname,
         name,
+        backend: args.backend.map(Into::into).unwrap_or_default(),
+        kernel: args.kernel.as_ref().map(|path| host.directory.join(path)),
         image: host.root.as_ref().and_then(|root| root.image.clone()),
         rootfs: host.root.as_ref().and_then(|root| root.rootfs.clone()),
         workdir,
@@ -243,7 +245,7 @@ pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure>
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Disk, DiskBy, Publish, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Disk, DiskBy, Place, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
     use std::{io::Write, net::Ipv4Addr};
 
@@ -269,7 +271,8 @@ mod tests {
     fn every_flag_arrives() {
         let line = "--name web --hostname h --user bob --workspace ro -w sub --mount /a:/b:ro --tmpfs /t:1M --read-only \
                     --memory 1G --cpus 1.5 --pids 100 --nofile 1024 --disk 1G,tmpfs --timeout 90 --cap-add SYS_PTRACE \
-                    --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -p 8080:80 -- prog -x";
+                    --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -p 8080:80 \
+                    --backend microvm --kernel /boot/k -- prog -x";
         let spec = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
 
         let limits = Limits {
@@ -283,6 +286,8 @@ mod tests {
         let expected = Spec {
             command: vec!["prog".into(), "-x".into()],
             name: "web".parse().unwrap(),
+            backend: Place::Microvm,
+            kernel: Some("/boot/k".into()),
             image: None,
             rootfs: None,
             workdir: "/srv/project/sub".into(),

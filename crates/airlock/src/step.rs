@@ -118,6 +118,8 @@ impl Step {
             command: self.command.clone(),
             hostname: name.to_string(),
             name,
+            backend: Default::default(),
+            kernel: None,
             image: self.root.as_ref().and_then(|root| root.image.clone()),
             rootfs: self.root.as_ref().and_then(|root| root.rootfs.clone()),
             workdir: self.workdir.clone(),

@@ -1,3 +1,4 @@
 //! Places to run, one folder each, all behind `engine::Backend`.
 
+pub mod microvm;
 pub mod namespaces;

@@ -2,7 +2,7 @@
 
 use crate::plan::{Caller, Identity, Plan};
 use airlock_linux::{clone::Child, fd, idmap::Writing, net::seat::Seat};
-use airlock_protocol::control::Refusal;
+use airlock_protocol::{control::Refusal, state::Machine};
 use std::{
     cell::{OnceCell, RefCell},
     io,
@@ -18,8 +18,14 @@ pub trait Backend {
     /// nothing of the sandbox is left running.
     fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal>;
 
-    /// Waits until the guest is sealed and can be spoken to. On an error PID 1 is dead or about to be killed by the caller.
+    /// Waits until the guest is sealed and can be spoken to; called again while there is still something in
+    /// [`Launched::sealing`]. On an error PID 1 is dead or about to be killed by the caller.
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal>;
+
+    /// What a person should know of the machine, where the place has one.
+    fn machine(&self) -> Option<Machine> {
+        None
+    }
 
     /// Makes in an empty directory what `launch` would make on a sandbox's disk, for the next sandbox like this one.
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()>;
@@ -85,6 +91,18 @@ pub struct Porter {
     pub child: Child,
     /// It answers each byte with one socket.
     pub socket: OwnedFd,
+    /// How servers are reached that listen on loopback only.
+    pub loopback: Loopback,
+}
+
+/// Where the loopback address of programs is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loopback {
+    /// In the sandbox's network.
+    Here,
+    /// In a machine, which takes connections in at one port
+    /// ([`LOOPBACK_PORT`](airlock_linux::net::machine::LOOPBACK_PORT)).
+    Machine,
 }
 
 impl Launched {

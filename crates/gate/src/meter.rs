@@ -3,7 +3,7 @@
 use airlock_protocol::policy::{Bounds, Origin, Policy, Rate, Rule};
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -14,6 +14,8 @@ const PARTS: u64 = 10;
 /// But at least so many, and at most.
 const SMALLEST: u64 = 1024;
 const LARGEST: u64 = 64 * 1024;
+/// Into so many parts the time of a rate is divided.
+const SLOTS: u32 = 64;
 
 /// The budget is spent: the flow ends, and this is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +33,7 @@ pub struct Meter {
 #[derive(Debug, Default)]
 struct Account {
     bounds: Cell<Bounds>,
-    uses: RefCell<Bucket>,
+    uses: RefCell<Window>,
     moved: RefCell<Bucket>,
     spent: Cell<u64>,
 }
@@ -89,8 +91,7 @@ impl Meter {
     pub(crate) fn use_once(&self) -> Result<(), Rate> {
         let Some(account) = &self.rule else { return Ok(()) };
         let Some(rate) = account.bounds.get().rate else { return Ok(()) };
-        let per_second = f64::from(rate.count) / f64::from(rate.seconds.max(1));
-        match account.uses.borrow_mut().take_one(f64::from(rate.count), per_second) {
+        match account.uses.borrow_mut().take_one(rate) {
             true => Ok(()),
             false => Err(rate),
         }
@@ -150,6 +151,41 @@ fn key(rule: &Rule) -> String {
     serde_json::to_string(&said).unwrap_or_default()
 }
 
+/// Uses in a time that goes along: at no moment were there more in the time before it than the rate says. Uses that came shortly
+/// after each other are counted together, and until the last of them has passed.
+#[derive(Debug, Default)]
+struct Window {
+    slots: VecDeque<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    first: Instant,
+    last: Instant,
+    uses: u32,
+}
+
+impl Window {
+    /// Uses one; `false` if none is left.
+    fn take_one(&mut self, rate: Rate) -> bool {
+        let (now, length) = (Instant::now(), Duration::from_secs(rate.seconds.max(1).into()));
+        let is_over = |slot: &Slot| now.saturating_duration_since(slot.last) >= length;
+        while self.slots.front().is_some_and(is_over) {
+            self.slots.pop_front();
+        }
+        let used = self.slots.iter().fold(0_u32, |sum, slot| sum.saturating_add(slot.uses));
+        if used >= rate.count {
+            return false;
+        }
+        let is_near = |slot: &&mut Slot| now.saturating_duration_since(slot.first) < length / SLOTS;
+        match self.slots.back_mut().filter(is_near) {
+            Some(slot) => (slot.last, slot.uses) = (now, slot.uses.saturating_add(1)),
+            None => self.slots.push_back(Slot { first: now, last: now, uses: 1 }),
+        }
+        true
+    }
+}
+
 /// What is left of an allowance that refills with time.
 #[derive(Debug, Default)]
 struct Bucket {
@@ -165,14 +201,6 @@ impl Bucket {
         let before = self.counted_at.replace(now).unwrap_or(now);
         let gained = now.saturating_duration_since(before).as_secs_f64() * per_second;
         (self.left.unwrap_or(burst) + gained).min(burst)
-    }
-
-    /// Uses one; `false` if none is left.
-    fn take_one(&mut self, burst: f64, per_second: f64) -> bool {
-        let left = self.refill(burst, per_second);
-        let is_left = left >= 1.0;
-        self.left = Some(if is_left { left - 1.0 } else { left });
-        is_left
     }
 
     /// Uses so many bytes, also those that are not there yet; how long until they are. The burst is one second's.
@@ -233,14 +261,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rate_has_a_burst_and_comes_back_with_time() {
+    async fn a_rate_is_used_up_at_once_and_comes_back_when_its_time_is_over() {
         let rate = Rate { count: 6, seconds: 3 };
         let meter = meters(Bounds { rate: Some(rate), ..Bounds::default() }).of(Some(0));
         let used = || (0..20).filter(|_| meter.use_once().is_ok()).count();
         assert_eq!(used(), 6);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(used(), 2);
+        assert_eq!(used(), 0);
         assert_eq!(meter.use_once(), Err(rate));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(used(), 6);
         tokio::time::advance(Duration::from_secs(100)).await;
         assert_eq!(used(), 6);
     }
@@ -272,6 +302,28 @@ mod tests {
                     let allowed = as_float(rate) * (1.0 + start.elapsed().as_secs_f64() + 0.002);
                     assert!(as_float(moved) <= allowed, "{moved} bytes, {allowed} allowed");
                     tokio::time::sleep(Duration::from_millis(idle)).await;
+                }
+            });
+        }
+
+        /// Whenever one looks, and however uses were spread; and what is held is bounded.
+        #[test]
+        fn a_rate_is_never_exceeded_in_any_time_of_its_length(count in 1_u32..30, seconds in 1_u32..20, waits in prop::collection::vec(0_u64..4_000, 1..200)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let (mut window, rate) = (Window::default(), Rate { count, seconds });
+                let mut taken = Vec::new();
+                for wait in waits {
+                    tokio::time::advance(Duration::from_millis(wait)).await;
+                    if window.take_one(rate) {
+                        taken.push(Instant::now());
+                    }
+                    assert!(window.slots.len() <= 66, "{}", window.slots.len());
+                }
+                let length = Duration::from_secs(seconds.into());
+                for (at, first) in taken.iter().enumerate() {
+                    let within = taken[at..].iter().take_while(|taken| **taken - *first < length).count();
+                    assert!(within <= count as usize, "{within} of {count}");
                 }
             });
         }

@@ -44,6 +44,15 @@ impl Namespaces {
     pub const NETWORK: Namespaces = Namespaces(libc::CLONE_NEWNET as u64);
     /// Mount only.
     pub const MOUNT: Namespaces = Namespaces(libc::CLONE_NEWNS as u64);
+    /// User, mount, network, IPC, UTS and control group: what a program beside a sandbox has for itself.
+    pub const CELL: Namespaces = Namespaces(
+        (libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP) as u64,
+    );
     /// Control group and time.
     pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
     /// User only.

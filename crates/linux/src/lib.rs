@@ -10,6 +10,7 @@
 //! | [`fd`] | passing and closing descriptors |
 //! | [`spawn`] | starting a program from PID 1: what runs between fork and exec |
 //! | [`alone`] | a program with nothing around it |
+//! | [`cell`] | a program with a few files around it, beside a sandbox |
 //! | [`signal`] | signals as a descriptor |
 //! | [`job`], [`detach`] | the command as a job of its shell, processes that outlive it |
 //! | [`pty`], [`tty`] | terminals of sandboxes, the terminal of the person |
@@ -25,7 +26,9 @@
 
 pub mod alone;
 pub mod caps;
+pub mod cell;
 pub mod cgroup;
+pub mod clock;
 pub mod clone;
 pub mod detach;
 pub mod disk;

@@ -198,19 +198,31 @@ pub fn with_file_ids<T>(uid: u32, gid: u32, what: impl FnOnce() -> T) -> T {
 /// Becomes the guest: descriptor 3 is its link, its standard streams are the sandbox's `/dev/null`, everything else
 /// closes. Returns only on failure.
 pub fn execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Error {
-    let Err(err) = try_execute_guest(guest, link);
+    execute_guest_with(guest, link, Vec::new())
+}
+
+/// The same, and it finds `further` behind its link.
+pub fn execute_guest_with(guest: OwnedFd, link: OwnedFd, further: Vec<OwnedFd>) -> io::Error {
+    let Err(err) = try_execute_guest(guest, link, further);
     err
 }
 
-fn try_execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Result<std::convert::Infallible> {
-    let guest = rustix::io::fcntl_dupfd_cloexec(guest, 10)?;
-    let link = rustix::io::fcntl_dupfd_cloexec(link, 10)?;
+fn try_execute_guest(
+    guest: OwnedFd,
+    link: OwnedFd,
+    further: Vec<OwnedFd>,
+) -> io::Result<std::convert::Infallible> {
+    let guest = rustix::io::fcntl_dupfd_cloexec(guest, OUT_OF_THE_WAY)?;
+    let mut kept = vec![rustix::io::fcntl_dupfd_cloexec(link, OUT_OF_THE_WAY)?];
+    for one in further {
+        kept.push(rustix::io::fcntl_dupfd_cloexec(one, OUT_OF_THE_WAY)?);
+    }
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     for target in 0..3 {
         duplicate_onto(null.as_fd(), target)?;
     }
-    duplicate_onto(link.as_fd(), GUEST_LINK)?;
-    fd::close_on_exec_from(GUEST_LINK + 1)?;
+    let first_free = place(&kept, GUEST_LINK)?;
+    fd::close_on_exec_from(first_free)?;
     let (arguments, environment) =
         ([c"airlock-guest".as_ptr(), std::ptr::null()], [std::ptr::null::<c_char>()]);
     let (guest, empty) = (guest.as_raw_fd(), c"".as_ptr());
@@ -227,6 +239,20 @@ fn try_execute_guest(guest: OwnedFd, link: OwnedFd) -> io::Result<std::convert::
     };
     Err(io::Error::last_os_error())
 }
+
+/// Puts descriptors under the numbers from `first` on, where the next program finds them; gives the number behind them.
+/// All of them lie at [`OUT_OF_THE_WAY`] or above.
+pub(crate) fn place(descriptors: &[OwnedFd], first: i32) -> io::Result<i32> {
+    let mut number = first;
+    for one in descriptors {
+        duplicate_onto(one.as_fd(), number)?;
+        number += 1;
+    }
+    Ok(number)
+}
+
+/// Above every number that a program finds descriptors under.
+pub(crate) const OUT_OF_THE_WAY: i32 = 32;
 
 /// The number under which the guest finds its link.
 pub const GUEST_LINK: i32 = 3;
@@ -356,8 +382,8 @@ fn join_group(program: &Program) -> rustix::io::Result<()> {
     done
 }
 
-fn duplicate_onto(stream: BorrowedFd<'_>, target: i32) -> io::Result<()> {
-    // SAFETY: 0 to 2 are this new process's own standard streams; nothing else in it owns them.
+pub(crate) fn duplicate_onto(stream: BorrowedFd<'_>, target: i32) -> io::Result<()> {
+    // SAFETY: the process is about to be another program; nothing in it owns the numbers that one finds.
     if unsafe { libc::dup2(stream.as_raw_fd(), target) } < 0 {
         Err(io::Error::last_os_error())
     } else {

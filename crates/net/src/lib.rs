@@ -22,6 +22,8 @@ pub mod dns;
 pub mod egress;
 pub mod errand;
 pub mod flows;
+#[cfg(test)]
+mod fuzz;
 mod greeting;
 mod http;
 pub mod names;

@@ -153,7 +153,7 @@ impl Webhook {
 
     /// Tells of a question. `None`: it will be answered later. Whoever waits for the answer sets the time.
     pub async fn deliver(&self, egress: &Egress, pending: &Pending) -> Result<Option<Settled>, Error> {
-        let stream = egress.reach_own(&self.host, self.port).await.map_err(Error::Reach)?;
+        let stream = egress.reach_errand(&self.host, self.port).await.map_err(Error::Reach)?;
         self.tell(stream, pending).await
     }
 

@@ -21,6 +21,12 @@ pub struct Spec {
     pub command: Vec<String>,
     /// What a person calls it.
     pub name: Name,
+    /// Where it runs.
+    #[serde(default, skip_serializing_if = "Place::is_usual")]
+    pub backend: Place,
+    /// The kernel of its machine, where it has one and another than the usual is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<PathBuf>,
     /// The image that is its root file system; none is the host's own system, or `rootfs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
@@ -111,6 +117,32 @@ pub struct Spec {
     pub ledger: Ledger,
 }
 
+/// A kind of place to run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Namespaces of this host's kernel.
+    #[default]
+    Namespaces,
+    /// The same, with a machine in them that has a kernel of its own.
+    Microvm,
+}
+
+impl Place {
+    /// Whether nothing needs to be said of it.
+    pub fn is_usual(&self) -> bool {
+        *self == Place::Namespaces
+    }
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Place::Namespaces => "namespaces",
+            Place::Microvm => "microvm",
+        }
+    }
+}
+
 /// An image of the store, as it was when the sandbox was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -177,7 +209,7 @@ pub struct Publish {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Egress {
-    /// A proxy of the company that every connection goes through (`http://proxy.example:3128`).
+    /// A proxy of the company that every connection goes through (`http://proxy.example:3128`, `https://…`).
     #[serde(default)]
     pub proxy: Option<String>,
     /// Names and domains that are dialled directly all the same.

@@ -49,6 +49,9 @@ pub struct State {
     /// Whether the program does its work, where a check tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// The machine it runs in, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
     /// Something a person should know, such as why it is frozen.
     #[serde(default)]
     pub note: Option<String>,
@@ -61,6 +64,18 @@ pub struct State {
     /// Paths of control groups to remove when it is gone.
     #[serde(default)]
     pub cgroups: Vec<String>,
+}
+
+/// A machine with a kernel of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What runs it, such as `QEMU 7.2.22`.
+    pub monitor: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Why its processor is emulated, which is slow; nothing where this host's own is used.
+    #[serde(default)]
+    pub emulated: Option<String>,
 }
 
 /// Something that stands in a workspace for a protected path that was not there.

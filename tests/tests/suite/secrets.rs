@@ -1,7 +1,7 @@
 //! Secrets: the program sees placeholders, the server sees values, and nobody else sees anything.
 
 use crate::net::{Net, net};
-use airlock_tests::{Airlock, World};
+use airlock_tests::{Airlock, World, has_program, skip};
 use serde_json::Value;
 use std::process::Command;
 
@@ -146,6 +146,44 @@ fn values_come_from_files_and_commands_that_the_persons_own_settings_name() {
 }
 
 #[test]
+fn a_value_comes_from_the_keychain_of_the_desktop() {
+    for program in ["secret-tool", "gnome-keyring-daemon", "dbus-run-session"] {
+        if !has_program(program) {
+            return skip("there is no keychain on this host");
+        }
+    }
+    let Some(net) = net() else { return };
+    let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
+    net.trusting(&format!("[secrets.TOKEN]\nfrom = \"keychain:airlock.test/me\"\nhosts = [\"{name}\"]\n"));
+    let own = net.world.aside("desktop");
+    let fetch =
+        format!("curl -sS -m 30 -H \"Authorization: $TOKEN\" https://{name}{path} >/dev/null; echo $TOKEN");
+    // The daemon outlives the session's bus unless it is ended.
+    let session = format!(
+        "printf pass | gnome-keyring-daemon --unlock --components=secrets >/dev/null && \
+         printf {VALUE} | secret-tool store --label token service airlock.test username me && \
+         {airlock} run -q --secret TOKEN -- sh -c '{fetch}'; code=$?; \
+         kill $(dbus-send --print-reply --dest=org.freedesktop.DBus / org.freedesktop.DBus.GetConnectionUnixProcessID \
+           string:org.freedesktop.secrets | sed -n 's/.*uint32 //p'); exit $code",
+        airlock = airlock_tests::binary().display(),
+    );
+    let ran = Command::new("dbus-run-session")
+        .args(["--", "sh", "-c", &session])
+        .env("AIRLOCK_HOME", net.world.home())
+        .env("XDG_RUNTIME_DIR", &own)
+        .env("XDG_DATA_HOME", &own)
+        .env("HOME", &own)
+        .current_dir(net.world.work())
+        .output()
+        .expect("dbus-run-session");
+
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.starts_with("ghp_") && !said.contains(VALUE), "{said}");
+    assert_eq!(seen(&net, &path), [VALUE]);
+}
+
+#[test]
 fn credential_files_hold_placeholders_and_work() {
     let Some(net) = net() else { return };
     let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));
@@ -217,4 +255,52 @@ fn a_projects_file_runs_nothing_and_only_narrows() {
         assert_eq!(refused.code, 2, "{text}: {refused}");
         assert!(refused.stderr.contains(words), "{text}: {refused}");
     }
+}
+
+#[test]
+fn a_request_with_a_token_that_was_taken_back_is_sent_again_with_a_new_one() {
+    let Some(net) = net() else { return };
+    let (name, mark) = (net.internet.name("web"), net.internet.mark());
+    net.trusting(&format!(
+        "[secrets.TOKEN]\nhosts = [\"{name}\"]\noauth = {{ token_url = \"https://{name}/oauth/token/{mark}\", client_id = \"me\" }}\n"
+    ));
+    let ask = |what: &str| {
+        format!(
+            "curl -sS -m 30 -H \"Authorization: Bearer $TOKEN\" -d a=b https://{name}/oauth/{what}/{mark}; echo; "
+        )
+    };
+
+    let script = format!("echo $TOKEN; {}{}{}", ask("api"), ask("revoke"), ask("api"));
+    let said = run(&net, &["--secret", "TOKEN"], &script).run().succeeded();
+
+    let lines: Vec<&str> = said.lines().collect();
+    let echo = format!("{{\"sent\": \"Bearer {}\"}}", lines[0]);
+    assert_eq!(lines[1..], [echo.as_str(), "{}", echo.as_str()], "{said}");
+    let hits = net.internet.hits(&format!("/oauth/api/{mark}"));
+    let answers: Vec<_> = hits
+        .iter()
+        .filter(|hit| hit["what"] == "oauth")
+        .map(|hit| hit["status"].as_u64().unwrap_or(0))
+        .collect();
+    assert_eq!(answers, [200, 401, 200]);
+    assert_eq!(on_disk(&net.world, &format!("access-{mark}")), "");
+}
+
+#[test]
+fn early_hints_come_before_the_answer_and_hold_placeholders() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    net.trusting("");
+
+    let script = format!(
+        "echo $TOKEN; curl -sS -m 30 -i --http1.1 -H \"Authorization: Bearer $TOKEN\" https://{name}/hints | tr -d '\\r'"
+    );
+    let said = run(&net, &["--secret", &format!("TOKEN@{name}")], &script).run().succeeded();
+
+    let (placeholder, rest) = said.split_once('\n').expect("two lines");
+    let hinted = format!(
+        "HTTP/1.1 103 Early Hints\nlink: </a.css>; rel=preload\nx-told: Bearer {placeholder}\n\nHTTP/1.1 200"
+    );
+    assert!(rest.starts_with(&hinted), "{said}");
+    assert!(!said.contains(VALUE));
 }

@@ -76,6 +76,26 @@ fn node_go_and_git_trust_what_the_wall_shows() {
 }
 
 #[test]
+fn deno_and_undici_trust_what_the_wall_shows() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let flags = opened(&net, &name);
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([net.internet.file("deno"), net.internet.file("undici")])
+        .arg(net.world.work())
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()), "the clients were downloaded");
+
+    let script = format!(
+        "./deno eval \"console.log((await (await fetch('https://{name}/who')).json()).sni)\"; \
+         node -e \"require('./undici').request('https://{name}/who').then(r => r.body.json()).then(r => console.log(r.sni))\""
+    );
+
+    assert_eq!(sh(&net, &flags, &script), format!("{name}\n{name}\n"));
+}
+
+#[test]
 fn java_trusts_what_the_wall_shows() {
     if !has_program("java") || !has_program("keytool") {
         return skip("there is no Java on this host");

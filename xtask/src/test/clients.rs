@@ -1,5 +1,5 @@
-//! Clients that are neither of this workspace nor installed: one in Go, built here, and a tunnel whose package would
-//! install a device manager with it, unpacked here.
+//! Clients that are neither of this workspace nor installed: one in Go, built here; a tunnel whose package would install a device
+//! manager with it, unpacked here; and what the registries of Python and JavaScript have.
 
 use crate::{
     system::{self, Package},
@@ -15,10 +15,11 @@ use std::{
 /// Where Go's own archives are unpacked to.
 const GO: &str = "/usr/local/go/bin/go";
 
-/// Puts `goget`, `iodine/` and `packages/` into the folder.
+/// Puts `goget`, `iodine/`, `deno`, `undici/` and `packages/` into the folder.
 pub(super) fn provide(folder: &Path) -> Result<()> {
     goget(folder)?;
     iodine(folder)?;
+    javascript(folder)?;
     packages(folder)
 }
 
@@ -40,6 +41,17 @@ fn packages(folder: &Path) -> Result<()> {
     ask(&["update"])?;
     ask(&["--download-only", "install", "?essential", "hello"])?;
     succeed(Command::new("chmod").args(["--recursive", "a+rX"]).arg(&top))
+}
+
+/// Another runtime than node, and another client than node's own, by the clients of their registries.
+fn javascript(folder: &Path) -> Result<()> {
+    let download = folder.join("javascript");
+    fs::create_dir_all(&download).with_context(|| format!("could not make {}", download.display()))?;
+    let script = "pip3 download --quiet --disable-pip-version-check --no-deps deno && python3 -m zipfile -e deno-*.whl deno && \
+                  mv deno/deno-*.data/scripts/deno ../deno && chmod 755 ../deno && \
+                  npm pack --silent undici@6 >/dev/null && tar xzf undici-*.tgz && mv package ../undici && chmod -R a+rX ../undici";
+    succeed(Command::new("sh").args(["-c", script]).current_dir(&download))?;
+    fs::remove_dir_all(&download).with_context(|| format!("could not remove {}", download.display()))
 }
 
 fn goget(folder: &Path) -> Result<()> {

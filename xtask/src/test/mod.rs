@@ -20,14 +20,19 @@ use anyhow::{Context as _, Result, bail};
 use internet::Internet;
 use std::{
     env,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 37] = [
+const PACKAGES: [Package; 43] = [
+    Package {
+        name: "qemu-system-x86",
+        program: "qemu-system-x86_64",
+        reason: "machines with a kernel of their own",
+    },
     Package { name: "uidmap", program: "newuidmap", reason: "ordinary users with ranges of ids" },
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
@@ -35,6 +40,7 @@ const PACKAGES: [Package; 37] = [
     Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "disks of a fixed size" },
     Package { name: "bzip2", program: "bzip2", reason: "archives that builds unpack" },
     Package { name: "xz-utils", program: "xz", reason: "archives that builds unpack" },
+    Package { name: "zstd", program: "zstd", reason: "answers that grow" },
     Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
     Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
@@ -68,6 +74,10 @@ const PACKAGES: [Package; 37] = [
     Package { name: "docker.io", program: "dockerd", reason: "builds images to compare ours with" },
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },
     Package { name: "docker-registry", program: "docker-registry", reason: "a registry of images" },
+    Package { name: "gnome-keyring", program: "gnome-keyring-daemon", reason: "a keychain" },
+    Package { name: "libsecret-tools", program: "secret-tool", reason: "asks a keychain" },
+    Package { name: "dbus-daemon", program: "dbus-run-session", reason: "the bus of a keychain" },
+    Package { name: "net-tools", program: "ifconfig", reason: "the addresses of a tunnel through DNS" },
     Package { name: "ptunnel", program: "ptunnel", reason: "a tunnel through ICMP, to be stopped" },
 ];
 
@@ -83,6 +93,8 @@ const GRPC: &str = "/usr/lib/python3/dist-packages/grpc";
 /// What every run of tests stands on, readable by all users.
 struct Ground {
     airlock: PathBuf,
+    /// A kernel for machines, where one could be fetched.
+    machines: Option<PathBuf>,
     rust: PathBuf,
     // Ends before its files go.
     internet: Option<Internet>,
@@ -103,7 +115,7 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
         "--package",
         "airlock",
         "--features",
-        "scripts",
+        "scripts,microvm",
         "--message-format=json",
     ]))?;
     let (_, airlock) =
@@ -112,11 +124,13 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     // Copied now: the tests are built without scripts, and the program anew with them.
     let airlock = scratch.program(&airlock, "airlock")?;
 
+    let machines = machines(&airlock, &scratch);
+
     // Inside the virtual internet there is nothing to download from.
     succeed(&mut cargo(&["test", "--workspace", "--no-run"]))?;
 
     let internet = internet(&scratch)?;
-    let ground = Ground { airlock, rust: rust(&scratch)?, internet, scratch };
+    let ground = Ground { airlock, machines, rust: rust(&scratch)?, internet, scratch };
     let mut outcomes = vec![everything(&ground, &args)?];
     if system::is_root() {
         outcomes.extend(as_users(&ground, &args)?);
@@ -252,7 +266,24 @@ impl Ground {
     /// Says where everything is.
     fn tell(&self, command: &mut Command) {
         command.env("AIRLOCK_BIN", &self.airlock).env("AIRLOCK_TEST_RUST", &self.rust);
+        command.envs(self.machines.as_ref().map(|machines| ("AIRLOCK_TEST_MACHINES", machines)));
         command.envs(self.internet.as_ref().map(|internet| ("AIRLOCK_TEST_INTERNET", internet.folder())));
+    }
+}
+
+/// Has a kernel fetched and booted once. Root's machines only: a saved machine is as big as its memory.
+fn machines(airlock: &Path, scratch: &Scratch) -> Option<PathBuf> {
+    let home = scratch.path().join("machines-home");
+    let fetched = Command::new(airlock)
+        .args(["prefetch", "--backend", "microvm", "--quiet"])
+        .env("AIRLOCK_HOME", &home)
+        .status();
+    match fetched {
+        Ok(status) if status.success() => Some(home.join("machines")),
+        _ => {
+            println!("there is no kernel for machines: their tests do nothing");
+            None
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The flags of `images pull`, `images push` and `prefetch`.
 
+use super::Backend;
 use airlock_images::{manifest::Platform, reference::Reference};
 use clap::Args;
 
@@ -63,6 +64,9 @@ pub(crate) struct PrefetchArgs {
     /// Which images
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) names: Vec<Reference>,
+    /// What this place needs: for microvm a kernel, from Debian's packages
+    #[arg(long, value_enum, value_name = "PLACE", hide_possible_values = true)]
+    pub(crate) backend: Option<Backend>,
     /// Make this variant of Debian's packages (`airlock images make --list`), if it is not here
     #[arg(long = "variant", value_name = "VARIANT")]
     pub(crate) variants: Vec<String>,

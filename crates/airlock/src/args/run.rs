@@ -8,7 +8,7 @@ use crate::secrets::table;
 use airlock_protocol::{
     Name,
     files::{Paths, VolumeUse},
-    spec::{Disk, Publish, Restart, Tmpfs},
+    spec::{Disk, Place, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
@@ -68,6 +68,13 @@ pub(crate) struct RunArgs {
     /// What runs once on top of the image; files say it.
     #[arg(skip)]
     pub(crate) setup: Vec<String>,
+
+    /// Where it runs: namespaces of this host's kernel (default), or microvm, with a kernel of its own
+    #[arg(long, value_enum, value_name = "PLACE", hide_possible_values = true, help_heading = "Place")]
+    pub(crate) backend: Option<Backend>,
+    /// The kernel of a microvm in place of the usual one (`airlock prefetch --backend microvm`)
+    #[arg(long, value_name = "FILE", help_heading = "Place")]
+    pub(crate) kernel: Option<PathBuf>,
 
     /// What to call the sandbox (default: two words)
     #[arg(long, help_heading = "Identity")]
@@ -204,6 +211,24 @@ pub(crate) struct NetworkArgs {
 pub(crate) enum Network {
     /// Nothing crosses.
     None,
+}
+
+/// Where a sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// Namespaces of this host's kernel (default)
+    Namespaces,
+    /// A machine with a kernel of its own
+    Microvm,
+}
+
+impl From<Backend> for Place {
+    fn from(backend: Backend) -> Place {
+        match backend {
+            Backend::Namespaces => Place::Namespaces,
+            Backend::Microvm => Place::Microvm,
+        }
+    }
 }
 
 /// When an image is asked for at its registry.

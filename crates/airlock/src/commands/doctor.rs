@@ -5,7 +5,7 @@ use crate::{
     args::DoctorArgs,
     clean::clean_line,
     failure::{Failure, Outcome},
-    home,
+    home, place,
 };
 use airlock_engine::doctor::{self, Facts, Finding, Fix, Report, Status, Step, facts::Asker, fix::Power};
 use std::{
@@ -24,8 +24,15 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
     let asker = asker()?;
     match &args.fix {
         Some(name) => fix(name, &asker, if args.yes { Consent::Given } else { Consent::Asked }),
-        None => tell(&doctor::examine(&Facts::gather(&asker)), args),
+        None => tell(&examine(&asker), args),
     }
+}
+
+/// What this host can do, and what machines have here.
+fn examine(asker: &Asker) -> Report {
+    let mut report = doctor::examine(&Facts::gather(asker));
+    place::examine(&asker.home, &mut report);
+    report
 }
 
 fn asker() -> Result<Asker, Failure> {
@@ -121,7 +128,7 @@ fn find(name: &str, asker: &Asker) -> Result<Finding, Failure> {
     if let Some(uid) = behind_sudo() {
         findings.extend(doctor::examine(&Facts::read(asker, uid)).findings);
     }
-    findings.extend(doctor::examine(&Facts::gather(asker)).findings);
+    findings.extend(examine(asker).findings);
     findings.retain(|finding| finding.name == name);
     let fixable = findings.iter().position(|finding| steps(finding).is_some()).unwrap_or(0);
     findings.into_iter().nth(fixable).ok_or_else(|| {

@@ -45,6 +45,7 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
     line("note", state.note.as_deref().unwrap_or_default());
     line("health", &health(state));
     line("command", &spec.command.join(" "));
+    line("backend", &machine(state, spec));
     line("image", &image(spec));
     line("created", &state.created_at);
     line("started", state.started_at.as_deref().unwrap_or_default());
@@ -81,6 +82,21 @@ fn page(state: &State, spec: &Spec, now: jiff::Timestamp) -> String {
     }
     line("keeper", &state.keeper_pid.map(|pid| format!("pid {pid}")).unwrap_or_default());
     page
+}
+
+/// `microvm, QEMU 7.2.22, Linux 6.1.0-55-cloud-amd64; emulated, slow: there is no /dev/kvm`.
+fn machine(state: &State, spec: &Spec) -> String {
+    match &state.machine {
+        None if spec.backend.is_usual() => String::new(),
+        None => spec.backend.word().to_owned(),
+        Some(machine) => {
+            let speed = match &machine.emulated {
+                Some(why) => format!("emulated, slow: {why}"),
+                None => "by this host's processor (KVM)".to_owned(),
+            };
+            format!("{}, {}, {}; {speed}", spec.backend.word(), machine.monitor, machine.kernel)
+        }
+    }
 }
 
 fn image(spec: &Spec) -> String {

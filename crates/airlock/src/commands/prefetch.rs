@@ -1,11 +1,11 @@
 //! `airlock prefetch`: what a later start needs is here before it.
 
 use crate::{
-    args::PrefetchArgs,
+    args::{Backend, PrefetchArgs},
     commands::images,
     config,
     failure::{Failure, Outcome},
-    home,
+    home, place,
     pulling::{self, Form, Show, Way, Wish},
     say::say,
 };
@@ -17,16 +17,20 @@ pub(crate) fn prefetch(args: &PrefetchArgs) -> Outcome {
     drop(home::store()?);
     let store = Store::open(&home).map_err(Failure::from)?;
     let form = Form::of(args.json, args.quiet);
+    if args.backend == Some(Backend::Microvm) {
+        place::fetch(&home, form.voice())?;
+    }
     let mut made = Vec::new();
     for variant in &args.variants {
         made.push(images::prefetch(variant, form.voice())?);
     }
     let mut names = match args.names.as_slice() {
+        [] if args.backend.is_some() => Vec::new(),
         [] if made.is_empty() => named_here(&home, &own)?,
         names => names.to_vec(),
     };
     names.append(&mut made);
-    if names.is_empty() {
+    if names.is_empty() && args.backend.is_none() {
         say(form.voice(), "nothing to fetch: sandboxes here are made of the host's own files");
     }
     let wish = Wish { platform: None, is_plain: args.connection.plain_http };

@@ -129,7 +129,8 @@ fn set(own: &mut Own, value: &Value<'_, '_>, folder: &Path) -> Result<(), Failur
 }
 
 fn proxy(text: &str) -> Result<String, String> {
-    match text.strip_prefix("http://").is_some_and(|host| !host.is_empty()) {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match host.is_some_and(|host| !host.is_empty()) {
         true => Ok(text.to_owned()),
         false => Err(format!("{text:?} is not a proxy: write http://HOST:PORT")),
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     args::{
-        Network, Pull, RunArgs, WorkspaceMode,
+        Backend, Network, Pull, RunArgs, WorkspaceMode,
         mount::{self, MountWord},
         values,
         values::EnvWord,
@@ -40,7 +40,9 @@ use std::{
 pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 37] = [
+pub(crate) const KEYS: [&str; 39] = [
+    "backend",
+    "kernel",
     "image",
     "pull",
     "rootfs",
@@ -101,6 +103,8 @@ pub(crate) struct Word {
 /// Flags as a file gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
+    pub(crate) backend: Option<Backend>,
+    pub(crate) kernel: Option<PathBuf>,
     pub(crate) image: Option<String>,
     pub(crate) pull: Option<Pull>,
     pub(crate) rootfs: Option<PathBuf>,
@@ -206,6 +210,8 @@ impl Settings {
             "restart" => self.restart = Some(value.parsed(values::restart)?),
             "cap_add" => self.cap_add = value.each(values::capability)?,
             "cap_drop" => self.cap_drop = value.each(values::capability)?,
+            "backend" => self.backend = Some(value.parsed(|text| Backend::from_str(text, false))?),
+            "kernel" => self.kernel = Some(folder.join(value.text()?)),
             "image" => self.image = Some(value.parsed(text)?),
             "pull" => self.pull = Some(value.parsed(|text| Pull::from_str(text, false))?),
             "rootfs" => self.rootfs = Some(folder.join(value.text()?)),
@@ -252,6 +258,8 @@ impl Settings {
         if args.image.is_none() && args.rootfs.is_none() {
             (args.image, args.rootfs) = (self.image, self.rootfs);
         }
+        below(&mut args.backend, self.backend);
+        below(&mut args.kernel, self.kernel);
         below(&mut args.pull, self.pull);
         below(&mut args.entrypoint, self.entrypoint);
         before(&mut args.setup, self.setup);

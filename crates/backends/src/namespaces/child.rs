@@ -3,7 +3,9 @@
 use super::{
     About, During, Failed,
     launch::{FAILED, INNER, NOT_A_ROOT, NOT_COPIED, SEALED, SERVED},
-    outer, root, seal,
+    neighbour::Neighbour,
+    outer::{self, Behind},
+    root, seal,
 };
 use airlock_engine::{Confine, Plan, plan::chain};
 use airlock_linux::{
@@ -23,17 +25,34 @@ pub(super) struct Sealing {
     seal: seal::Seal,
     disk: Option<OwnedFd>,
     entries: Vec<OwnedFd>,
+    beside: Beside,
+}
+
+/// What there is besides the sandbox's programs.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// What PID 1 finds open behind its link.
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// A program in a cell of its own.
+    pub(crate) neighbour: Option<Neighbour>,
+}
+
+impl Beside {
+    fn behind(&self) -> Behind {
+        if self.neighbour.is_some() { Behind::Machine } else { Behind::Programs }
+    }
 }
 
 impl Sealing {
-    pub(super) fn prepare(plan: &Plan, confine: &Confine<'_>) -> Result<Sealing, Failed> {
+    pub(super) fn prepare(plan: &Plan, confine: &Confine<'_>, beside: Beside) -> Result<Sealing, Failed> {
         let disk = match &confine.disk {
             Some(disk) => Some(disk.try_clone().during("keep the bounded disk")?),
             None => None,
         };
         let entries = confine.entries.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
         let entries = entries.during("keep the control groups")?;
-        Ok(Sealing { seal: seal::Seal::prepare(plan, confine.streams)?, disk, entries })
+        let seal = seal::Seal::prepare(plan, confine.streams, beside.behind())?;
+        Ok(Sealing { seal, disk, entries, beside })
     }
 }
 
@@ -74,11 +93,13 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
         return Err(io::Error::from(io::ErrorKind::InvalidData)).during("enter the sandbox's network");
     }
     let opened = root::Opened::open(plan, sealing.disk)?;
+    let neighbour = sealing.beside.neighbour.map(Neighbour::open).transpose()?;
     let trees = receive(talk)?;
     seal::become_builder(&plan.ids, &plan.user).during("become root of the sandbox")?;
     // A change of ids undoes it (prctl(2), PR_SET_PDEATHSIG).
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
     mount::make_private().during("make the mounts private")?;
+    neighbour.map(|neighbour| neighbour.start(&plan.ids, &plan.user)).transpose()?;
     rustix::system::sethostname(plan.hostname.as_bytes()).during("set the host name")?;
     let guest = guest_copy(&opened.guest)?;
     let root::Built { layer, served } = root::build(plan, opened, trees)?;
@@ -98,7 +119,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     let handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
     fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
     drop((layer, terminals));
-    seal::execute(guest, ends.link)
+    seal::execute(guest, ends.link, sealing.beside.descriptors)
 }
 
 /// The trees of the keeper, in its order.

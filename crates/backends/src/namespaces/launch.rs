@@ -1,8 +1,14 @@
 //! The keeper's side: fork, control groups, id-mapped trees; then wait for the child to be sealed.
 
-use super::{About, During, Failed, child, host, outer, outer::Outer, porter};
+use super::{
+    About, During, Failed,
+    child::{self, Beside},
+    host, outer,
+    outer::{Behind, Outer},
+    porter,
+};
 use airlock_engine::{
-    Backend, Begun, Confine, Launched, Plan, Porter,
+    Backend, Begun, Confine, Launched, Loopback, Plan, Porter,
     doctor::explain_launch_failure,
     plan::{
         Base, Bind, Caller, Identity,
@@ -54,47 +60,11 @@ pub(super) const SEALED: u8 = b'.';
 
 impl Backend for Namespaces {
     fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal> {
-        outer::begin(identity, outer::Behind::Programs).map_err(|failed| unsealed(caller, &chain(&failed)))
+        outer::begin(identity, Behind::Programs).map_err(|failed| unsealed(caller, &chain(&failed)))
     }
 
     fn launch(&self, plan: &Plan, begun: Begun, confine: Confine<'_>) -> Result<Launched, Refusal> {
-        let refused = |failed: Failed| unsealed(&plan.caller, &chain(&failed));
-        let sealing = child::Sealing::prepare(plan, &confine).map_err(refused)?;
-        let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
-        let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
-        outer::ask_for_inner(&begun, plan.bounds.pids.value);
-        let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
-        let network = outer.network_identity().during("look at the network").map_err(refused)?;
-        let ends = child::Ends { talk: child_talk, link: child_link, network };
-        let mut ours = Some((talk, link));
-        let child = || {
-            // Whoever waits for the keeper must hear of its end.
-            drop(ours.take());
-            child::run(plan, sealing, ends)
-        };
-        let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
-            .during("make the sandbox's namespaces")
-            .map_err(refused)?;
-        // What the child drops is dropped in its own memory.
-        let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
-        match finish(plan, begun, &outer, &talk) {
-            Ok((seat, porter)) => {
-                let (terminals, workspace, served, sealing) =
-                    (OnceCell::new(), OnceCell::new(), RefCell::default(), RefCell::new(Some(talk)));
-                let outer = outer.user().try_clone_to_owned().ok();
-                let seat = Some(seat);
-                Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter })
-            }
-            Err(refusal) => {
-                let _ = init.kill();
-                let _ = init.wait();
-                // A child that gave up before it had heard all of us has said why: that is the cause.
-                match listen(&talk, plan.provided.len()) {
-                    Err((about, why)) if why != KILLED => Err(refused_by_child(plan, about, &why)),
-                    _ => Err(refusal),
-                }
-            }
-        }
+        launch(plan, begun, &confine, Beside::default())
     }
 
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal> {
@@ -114,6 +84,52 @@ impl Backend for Namespaces {
     }
 }
 
+/// Builds the namespaces and begins to put PID 1 into them; what is `beside` it is there from then on.
+pub(crate) fn launch(
+    plan: &Plan,
+    begun: Begun,
+    confine: &Confine<'_>,
+    beside: Beside,
+) -> Result<Launched, Refusal> {
+    let refused = |failed: Failed| unsealed(&plan.caller, &chain(&failed));
+    let sealing = child::Sealing::prepare(plan, confine, beside).map_err(refused)?;
+    let (talk, child_talk) = fd::pair().during("make a socket pair").map_err(refused)?;
+    let (link, child_link) = fd::pair().during("make a socket pair").map_err(refused)?;
+    outer::ask_for_inner(&begun, plan.bounds.pids.value);
+    let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
+    let network = outer.network_identity().during("look at the network").map_err(refused)?;
+    let ends = child::Ends { talk: child_talk, link: child_link, network };
+    let mut ours = Some((talk, link));
+    let child = || {
+        // Whoever waits for the keeper must hear of its end.
+        drop(ours.take());
+        child::run(plan, sealing, ends)
+    };
+    let init = clone::fork_into(outer.namespaces(), Fork::WITHIN, confine.cgroup, child)
+        .during("make the sandbox's namespaces")
+        .map_err(refused)?;
+    // What the child drops is dropped in its own memory.
+    let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
+    match finish(plan, begun, &outer, &talk) {
+        Ok((seat, porter)) => {
+            let (terminals, workspace, served, sealing) =
+                (OnceCell::new(), OnceCell::new(), RefCell::default(), RefCell::new(Some(talk)));
+            let outer = outer.user().try_clone_to_owned().ok();
+            let seat = Some(seat);
+            Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter })
+        }
+        Err(refusal) => {
+            let _ = init.kill();
+            let _ = init.wait();
+            // A child that gave up before it had heard all of us has said why: that is the cause.
+            match listen(&talk, plan.provided.len()) {
+                Err((about, why)) if why != KILLED => Err(refused_by_child(plan, about, &why)),
+                _ => Err(refusal),
+            }
+        }
+    }
+}
+
 /// What the child says, in words.
 fn refused_by_child(plan: &Plan, about: About, why: &str) -> Refusal {
     match about {
@@ -124,7 +140,7 @@ fn refused_by_child(plan: &Plan, about: About, why: &str) -> Refusal {
 }
 
 /// Why no wall could be built: what this host is known to forbid, else what the kernel said.
-fn unsealed(caller: &Caller, why: &str) -> Refusal {
+pub(crate) fn unsealed(caller: &Caller, why: &str) -> Refusal {
     match explain_launch_failure(caller) {
         Some(known) => refusal(125, &known.what, Some(&known.why), Some(&known.fix)),
         None => refusal(125, "this sandbox cannot be sealed", Some(why), Some("airlock doctor")),
@@ -177,11 +193,14 @@ fn finish(
     })?;
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
     send(talk, &trees).map_err(failed)?;
-    let porter = match plan.publish.is_empty() {
+    let mut porter = match plan.publish.is_empty() {
         true => None,
         false => Some(porter::start(outer).map_err(failed)?),
     };
     let seat = outer::seat(&begun).map_err(unsealed)?;
+    if let (Some(porter), Some(_)) = (&mut porter, &seat.tap) {
+        porter.loopback = Loopback::Machine;
+    }
     seat::witness(&seat).map_err(|err| unsealed(chain(&err)))?;
     let inner = outer::inner(&begun).map_err(unsealed)?;
     fd::send_all(talk.as_fd(), &[INNER], &[inner.as_fd()]).during("speak to the child").map_err(failed)?;

@@ -6,16 +6,17 @@
 //!
 //! The child is a fork of a process with one thread, so it may run ordinary code until it executes the guest.
 
-mod child;
+pub(crate) mod child;
 mod etc;
 mod guard;
 mod home;
 mod host;
 mod inside;
-mod launch;
+pub(crate) mod launch;
 mod layered;
 mod layers;
-mod outer;
+pub(crate) mod neighbour;
+pub(crate) mod outer;
 mod own;
 mod porter;
 mod probe;

@@ -75,12 +75,11 @@ pub(crate) enum Behind {
     /// Programs, in the network namespace.
     Programs,
     /// A machine: the seat has its TAP.
-    #[expect(dead_code, reason = "until there are machines")]
     Machine,
 }
 
 /// Starts the process and has its ids written.
-pub(super) fn begin(identity: &Identity, behind: Behind) -> Result<Begun, Failed> {
+pub(crate) fn begin(identity: &Identity, behind: Behind) -> Result<Begun, Failed> {
     let (talk, child_talk) = fd::pair().during("make a socket pair")?;
     let (written, done) = io::pipe().during("make a pipe")?;
     match clone::fork(Namespaces::USER, None).during("make a user namespace")? {

@@ -2,7 +2,7 @@
 //! one socket for each byte it hears, nothing else; connecting is the keeper's.
 
 use super::{During, Failed, outer::Outer};
-use airlock_engine::Porter;
+use airlock_engine::{Loopback, Porter};
 use airlock_linux::{
     clone::{self, Dumpable, Namespaces, Side},
     fd,
@@ -17,7 +17,7 @@ use std::{
 pub(super) fn start(outer: &Outer) -> Result<Porter, Failed> {
     let (ours, theirs) = fd::pair().during("make a socket pair")?;
     match clone::fork(Namespaces::NONE, None).during("fork the porter")? {
-        Side::Parent(child) => Ok(Porter { child, socket: ours }),
+        Side::Parent(child) => Ok(Porter { child, socket: ours, loopback: Loopback::Here }),
         Side::Child => {
             // It has the keeper's memory, and needs none of it.
             if outer.enter().is_ok()

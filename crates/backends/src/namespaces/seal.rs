@@ -1,6 +1,6 @@
 //! The last steps before the guest: capabilities, no new privileges, the second fence, the filter.
 
-use super::{During, Failed};
+use super::{During, Failed, outer::Behind};
 use airlock_engine::Plan;
 use airlock_linux::{
     caps::{self, Cap, CapSet},
@@ -25,14 +25,19 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    pub(super) fn prepare(plan: &Plan, streams: &[BorrowedFd<'_>]) -> Result<Seal, Failed> {
-        let relax = Relax { caps: plan.caps, nested: plan.nested, set_id: plan.set_id };
+    pub(super) fn prepare(plan: &Plan, streams: &[BorrowedFd<'_>], behind: Behind) -> Result<Seal, Failed> {
+        // Programs of a machine have what was asked for in there; whoever serves their files has what that takes.
+        let (caps, nested) = match behind {
+            Behind::Programs => (plan.caps, plan.nested),
+            Behind::Machine => (CapSet::DEFAULT, Nested::No),
+        };
+        let relax = Relax { caps, nested, set_id: plan.set_id };
         // Landlock forbids every mount, also those that were asked for.
-        let mounts = plan.nested == Nested::Yes || plan.caps.contains(Cap::SYS_ADMIN);
+        let mounts = nested == Nested::Yes || caps.contains(Cap::SYS_ADMIN);
         let files =
             streams.iter().filter(|stream| fd::is_file(stream)).map(|stream| stream.try_clone_to_owned());
         Ok(Seal {
-            caps: plan.caps,
+            caps,
             filter: Filter::compile(&relax),
             fence: if mounts { None } else { Some(Fence::prepare()) },
             files: files.collect::<io::Result<_>>().during("keep the standard streams")?,
@@ -84,8 +89,9 @@ pub(super) fn forbid_memory_images() -> Result<(), Failed> {
         .during("forbid memory images of crashes")
 }
 
-/// Becomes the guest: descriptor 3 is its link, everything else but the standard streams closes.
-pub(super) fn execute<T>(guest: OwnedFd, link: OwnedFd) -> Result<T, Failed> {
+/// Becomes the guest: descriptor 3 is its link, those behind it are `further`, everything else but the standard streams
+/// closes.
+pub(super) fn execute<T>(guest: OwnedFd, link: OwnedFd, further: Vec<OwnedFd>) -> Result<T, Failed> {
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
-    Err(spawn::execute_guest(guest, link)).during("execute the guest")
+    Err(spawn::execute_guest_with(guest, link, further)).during("execute the guest")
 }

@@ -4,6 +4,7 @@
 //! - [`orders`]: what it is for
 //! - [`files`]: the root, which the host serves
 //! - [`inside`]: the process that becomes the guest
+//! - [`published`]: connections from outside to its loopback address
 //! - [`serve`], [`descriptors`]: messages and streams between host and guest
 //! - [`settle`]: everything is written before an end is told
 
@@ -12,6 +13,7 @@ mod descriptors;
 mod files;
 mod inside;
 mod orders;
+mod published;
 mod serve;
 mod settle;
 
@@ -113,6 +115,7 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
+    published::take_in().during("take in published connections")?;
     let settle = move || drop(files.settle());
     let settling = settle::Settling::start(settle).during("start a thread")?;
     Ok(serve::Served::new(guest, mux, terminals, settling))

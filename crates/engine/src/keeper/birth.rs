@@ -90,7 +90,7 @@ pub fn build(
     let begun = backend.begin(&caller, &identity)?;
     let mut plan = plan::check(&spec, sandbox, caller, identity, guest_file)?;
     let base = plan.ids.user_outside(0).zip(plan.ids.group_outside(0)).filter(|_| plan.caller.is_root());
-    prepare_disk(&plan.disk, base).map_err(|err| {
+    prepare_disk(sandbox, &plan, base).map_err(|err| {
         plan::refusal(125, "could not make the sandbox's directory", Some(&err.to_string()), None)
     })?;
     let wall = wall::prepare(sandbox, &spec, begin)?;
@@ -103,6 +103,7 @@ pub fn build(
         false => note(sandbox, &spec, &plan, &confined)?,
         true => visit::state(sandbox)?,
     };
+    state.machine = backend.machine();
     state.published = wall.published.iter().map(Published::wish).collect();
     match is_visited {
         false => stand_in(sandbox, &mut plan, &mut state)?,
@@ -308,27 +309,34 @@ fn place_guest(path: &Path, guest: &[u8]) -> io::Result<()> {
 }
 
 /// The directory of everything the sandbox writes belongs to its root.
-fn prepare_disk(path: &Path, base: Option<(u32, u32)>) -> io::Result<()> {
-    match fs::create_dir(path) {
-        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        other => other?,
+fn prepare_disk(sandbox: &Sandbox, plan: &Plan, base: Option<(u32, u32)>) -> io::Result<()> {
+    if fs::symlink_metadata(&plan.disk).is_ok() {
+        return Ok(());
     }
-    if let Some((user, group)) = base {
-        std::os::unix::fs::chown(path, Some(user), Some(group))?;
+    // What is bounded stays below the directory that has the bound.
+    if plan.bounds.disk.is_none() && spare::make_empty(sandbox, base).is_ok() {
+        return Ok(());
     }
-    Ok(())
+    fs::create_dir(&plan.disk)?;
+    match base {
+        Some((user, group)) => std::os::unix::fs::chown(&plan.disk, Some(user), Some(group)),
+        None => Ok(()),
+    }
 }
 
 /// Waits until the sandbox is sealed; meanwhile tasks get ready for it.
 pub async fn sealed(keeper: &Keeper, backend: &dyn Backend) -> Result<(), Refusal> {
-    let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
-    // Who cannot be told of it waits below.
-    if let Ok(Some(copy)) = copy
-        && let Ok(sealing) = watched(copy, Interest::READABLE)
-    {
-        let _ = sealing.readable().await;
+    // A machine has to boot after that.
+    while keeper.launched.sealing.borrow().is_some() {
+        let copy = keeper.launched.sealing.borrow().as_ref().map(OwnedFd::try_clone).transpose();
+        // Who cannot be told of it waits below.
+        if let Ok(Some(copy)) = copy
+            && let Ok(sealing) = watched(copy, Interest::READABLE)
+        {
+            let _ = sealing.readable().await;
+        }
+        backend.seal(&keeper.plan, &keeper.launched)?;
     }
-    backend.seal(&keeper.plan, &keeper.launched)?;
     keeper.serve_mounts(keeper.launched.served.take())
 }
 

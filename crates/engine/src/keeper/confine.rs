@@ -30,10 +30,11 @@ pub(super) fn confine(plan: &Plan) -> Result<Confined, Refusal> {
     let bounds = &plan.bounds;
     let can = |controller| layout.can(controller).is_ok();
     let limits = cgroup::Limits {
-        memory: (bounds.memory.requested || can(Controller::Memory)).then_some(bounds.memory.value),
+        memory: (bounds.memory.requested || can(Controller::Memory))
+            .then_some(bounds.memory.value.saturating_add(bounds.besides.memory)),
         cpu_millis: bounds.cpu_millis,
         // The resource limit bounds them too, so that a bound on pids never needs a group.
-        pids: can(Controller::Pids).then_some(bounds.pids.value),
+        pids: can(Controller::Pids).then_some(bounds.pids.value.saturating_add(bounds.besides.pids)),
     };
     let by = |controller| match layout.version_of(controller) {
         Some(Version::V1) => By::CgroupV1,

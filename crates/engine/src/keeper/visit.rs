@@ -16,6 +16,8 @@ pub(super) fn without_program(spec: Spec) -> Spec {
     let limits = Limits { disk: spec.limits.disk, ..Limits::default() };
     Spec {
         limits,
+        // Its files are those of the namespaces around its machine.
+        backend: Default::default(),
         provided: Vec::new(),
         home_files: Vec::new(),
         restart: Restart::No,

@@ -1,7 +1,10 @@
 //! The wall of a sandbox: the gate that decides, and what carries what it permits.
 
 use super::{Keeper, Tasks, life::News, plan, script, watched};
-use crate::{backend::Porter, store::Sandbox};
+use crate::{
+    backend::{Loopback, Porter},
+    store::Sandbox,
+};
 use airlock_gate::{
     Gate, Setup,
     ledger::Ledger,
@@ -10,7 +13,10 @@ use airlock_gate::{
 };
 use airlock_linux::{
     fd,
-    net::seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat},
+    net::{
+        machine::LOOPBACK_PORT,
+        seat::{LISTENER_PORT, OUTSIDE_V4, OWN_V4, RESOLVER_PORT, Seat},
+    },
 };
 use airlock_net::{
     egress::{BadProxy, Egress},
@@ -36,7 +42,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Interest, unix::AsyncFd},
     net::{TcpSocket, TcpStream},
     sync::{broadcast::error::RecvError, mpsc},
     time::timeout,
@@ -319,33 +325,52 @@ async fn ask(hook: Rc<(Webhook, Rc<Egress>)>, gate: Rc<Gate>, pending: Pending) 
 /// is found there.
 async fn connect_inside(sockets: Option<Rc<Sockets>>, port: u16) -> io::Result<TcpStream> {
     let sockets = &sockets.ok_or(io::ErrorKind::NotConnected)?;
-    let to = |address| async move {
+    let to = |address, port| async move {
         let socket = timeout(PORTER, sockets.next()).await.map_err(|_| io::ErrorKind::TimedOut)??;
         let socket = TcpSocket::from_std_stream(socket.into());
         socket.bind(SocketAddr::from((OUTSIDE_V4, 0)))?;
         socket.connect(SocketAddr::from((address, port))).await
     };
-    match to(OWN_V4).await {
-        Err(err) if err.kind() == io::ErrorKind::ConnectionRefused => to(Ipv4Addr::LOCALHOST).await,
-        connected => connected,
+    match (to(OWN_V4, port).await, sockets.loopback) {
+        (Err(err), Loopback::Here) if err.kind() == io::ErrorKind::ConnectionRefused => {
+            to(Ipv4Addr::LOCALHOST, port).await
+        }
+        (Err(err), Loopback::Machine) if err.kind() == io::ErrorKind::ConnectionRefused => {
+            let mut machine = to(OWN_V4, LOOPBACK_PORT).await?;
+            ask_loopback(&mut machine, port).await.map(|()| machine)
+        }
+        (connected, _) => connected,
+    }
+}
+
+/// Has a machine connect to this port of its loopback address: from then on the stream is that connection.
+async fn ask_loopback(machine: &mut (impl AsyncRead + AsyncWrite + Unpin), port: u16) -> io::Result<()> {
+    machine.write_all(&port.to_be_bytes()).await?;
+    match machine.read_u8().await? {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::ConnectionRefused.into()),
     }
 }
 
 /// Sockets of the sandbox's network, from its porter. One that is late is for whoever asks next.
-struct Sockets(AsyncFd<OwnedFd>);
+struct Sockets {
+    porter: AsyncFd<OwnedFd>,
+    loopback: Loopback,
+}
 
 impl Sockets {
     fn of(porter: &Porter) -> io::Result<Sockets> {
         fd::set_nonblocking(porter.socket.as_fd())?;
-        watched(porter.socket.try_clone()?, Interest::READABLE).map(Sockets)
+        let watched = watched(porter.socket.try_clone()?, Interest::READABLE)?;
+        Ok(Sockets { porter: watched, loopback: porter.loopback })
     }
 
     /// A TCP socket that is not connected yet.
     async fn next(&self) -> io::Result<OwnedFd> {
-        fd::send_all(self.0.as_fd(), b"s", &[])?;
+        fd::send_all(self.porter.as_fd(), b"s", &[])?;
         let mut received = Vec::new();
         let take = |socket: &OwnedFd| fd::receive_with_fds(socket.as_fd(), &mut [0u8; 1], &mut received);
-        self.0.async_io(Interest::READABLE, take).await?;
+        self.porter.async_io(Interest::READABLE, take).await?;
         received.pop().ok_or_else(|| io::Error::other("the sandbox's network has no socket left"))
     }
 }
@@ -364,7 +389,8 @@ mod tests {
 
     fn sockets(ours: &OwnedFd) -> Rc<Sockets> {
         fd::set_nonblocking(ours.as_fd()).unwrap();
-        Rc::new(Sockets(watched(ours.try_clone().unwrap(), Interest::READABLE).unwrap()))
+        let porter = watched(ours.try_clone().unwrap(), Interest::READABLE).unwrap();
+        Rc::new(Sockets { porter, loopback: Loopback::Here })
     }
 
     #[test]
@@ -398,6 +424,22 @@ mod tests {
 
             drop(theirs);
             assert!(sockets.next().await.is_err(), "one that is gone is no socket");
+        });
+    }
+
+    #[test]
+    fn a_machine_says_whether_a_server_listens_on_its_loopback_address() {
+        run(async {
+            for (answer, outcome) in [(0, None), (1, Some(io::ErrorKind::ConnectionRefused))] {
+                let (mut ours, mut theirs) = tokio::io::duplex(16);
+                let machine = async {
+                    let port = theirs.read_u16().await.unwrap();
+                    theirs.write_u8(answer).await.unwrap();
+                    port
+                };
+                let (asked, port) = tokio::join!(ask_loopback(&mut ours, 8080), machine);
+                assert_eq!((asked.err().map(|err| err.kind()), port), (outcome, 8080));
+            }
         });
     }
 

@@ -4,7 +4,7 @@ use super::{Caller, refusal};
 use airlock_protocol::{
     control::Refusal,
     size,
-    spec::{Disk, DiskBy, Limits},
+    spec::{Disk, DiskBy, Limits, Place},
 };
 use std::{fs, time::Duration};
 
@@ -14,6 +14,8 @@ use std::{fs, time::Duration};
 pub struct Bounds {
     /// Bytes of memory.
     pub memory: Bound,
+    /// What a machine takes besides, which counts too.
+    pub besides: Besides,
     /// Thousandths of a CPU; none by default.
     pub cpu_millis: Option<u64>,
     /// Processes and threads.
@@ -24,6 +26,15 @@ pub struct Bounds {
     pub disk: Option<Disk>,
     /// Time until the program is ended.
     pub timeout: Option<Duration>,
+}
+
+/// What runs beside the programs of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u64,
 }
 
 /// One limit.
@@ -40,6 +51,12 @@ pub const LOG_BYTES: u64 = 16 << 20;
 const PIDS: u64 = 4_096;
 const NOFILE: u64 = 65_536;
 const LEAST_MEMORY: u64 = 4 << 20;
+/// Memory of a machine that nobody gives another size.
+pub const MACHINE_MEMORY: u64 = 512 << 20;
+/// A kernel and the files that are served to it need as much.
+const LEAST_MACHINE_MEMORY: u64 = 128 << 20;
+/// Of the monitor and of whoever serves files: the code of an emulated processor alone may take 64 MB.
+const MACHINE: Besides = Besides { memory: 256 << 20, pids: 128 };
 const LEAST_DISK: u64 = 4 << 20;
 
 /// Bytes of memory, processes and open files of a sandbox that nobody bounds otherwise.
@@ -48,13 +65,17 @@ pub fn usual() -> (u64, u64, u64) {
 }
 
 /// Fills in defaults and refuses what makes no sense.
-pub fn resolve(limits: &Limits, caller: &Caller) -> Result<Bounds, Refusal> {
+pub fn resolve(limits: &Limits, caller: &Caller, place: Place) -> Result<Bounds, Refusal> {
     let too_small = |what: &str, least: u64| {
         let why = format!("nothing runs with less than {}", size::show(least));
         refusal(125, &format!("{what} is too small"), Some(&why), None)
     };
-    if limits.memory.is_some_and(|bytes| bytes < LEAST_MEMORY) {
-        return Err(too_small("--memory", LEAST_MEMORY));
+    let least = match place {
+        Place::Namespaces => LEAST_MEMORY,
+        Place::Microvm => LEAST_MACHINE_MEMORY,
+    };
+    if limits.memory.is_some_and(|bytes| bytes < least) {
+        return Err(too_small("--memory", least));
     }
     if limits.disk.is_some_and(|disk| disk.bytes < LEAST_DISK) {
         return Err(too_small("--disk", LEAST_DISK));
@@ -87,8 +108,13 @@ pub fn resolve(limits: &Limits, caller: &Caller) -> Result<Bounds, Refusal> {
         requested: asked.is_some(),
     };
     let (memory, pids, nofile) = usual();
+    let (memory, besides) = match place {
+        Place::Namespaces => (memory, Besides::default()),
+        Place::Microvm => (MACHINE_MEMORY, MACHINE),
+    };
     Ok(Bounds {
         memory: bound(limits.memory, memory),
+        besides,
         cpu_millis: limits.cpu_millis,
         pids: bound(limits.pids, pids),
         nofile: bound(limits.nofile, nofile),

@@ -190,7 +190,7 @@ pub fn check(
         user,
         hostname: spec.hostname.clone(),
         ids,
-        bounds: bounds::resolve(&spec.limits, &caller)?,
+        bounds: bounds::resolve(&spec.limits, &caller, spec.backend)?,
         caller,
         base,
         image,

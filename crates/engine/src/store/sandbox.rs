@@ -120,6 +120,7 @@ impl Sandbox {
             limits: Vec::new(),
             id_map: Vec::new(),
             group_map: Vec::new(),
+            machine: None,
             health: None,
             note: None,
             published: Vec::new(),

@@ -18,6 +18,8 @@ fn spec(name: &str) -> Spec {
     Spec {
         command: vec!["true".into()],
         name: name.parse().unwrap(),
+        backend: Default::default(),
+        kernel: None,
         image: None,
         rootfs: None,
         workdir: "/".into(),

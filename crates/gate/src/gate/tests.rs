@@ -841,6 +841,8 @@ async fn a_rate_and_a_budget_deny_what_is_beyond_them() {
         (Reason::Rate, Some("3 in 60 s"), "")
     );
     advance(Duration::from_secs(20)).await;
+    assert_eq!(ask().unwrap_err().reason, Reason::Rate);
+    advance(Duration::from_secs(40)).await;
     assert!(ask().is_ok());
 
     assert_eq!(permits[0].meter().take(100), Ok(Duration::ZERO));

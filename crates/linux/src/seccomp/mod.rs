@@ -92,6 +92,18 @@ impl Filter {
         Filter { program: assemble::assemble(&table) }
     }
 
+    /// A filter that lets everything pass but these calls, which are not permitted. For laying over another one.
+    #[must_use]
+    pub fn but(calls: &[libc::c_long]) -> Filter {
+        let mut table = [Verdict::Allow; CALLS];
+        for place in calls.iter().filter_map(|call| assemble::index(*call)) {
+            if let Some(verdict) = table.get_mut(place) {
+                *verdict = Verdict::Errno(libc::EPERM);
+            }
+        }
+        Filter { program: assemble::assemble(&table) }
+    }
+
     /// Puts the calling thread and all it will ever start under the filter, for good. One system call, so it
     /// may run between fork and exec. no_new_privs must be set; EACCES says that it is not.
     pub fn install(&self) -> io::Result<()> {

@@ -13,12 +13,13 @@ mod lookup;
 mod proxy;
 mod race;
 mod route;
+mod tunnel;
 
 pub use lookup::Fault;
 pub use proxy::{BadProxy, ProxyError};
 
 use crate::names::Bounds;
-use crate::tls::Upstream;
+use crate::tls::{Untrusted, Upstream};
 use airlock_gate::address::{self, Cidr, Special};
 use airlock_gate::host::{HostName, Target};
 use airlock_gate::{Kind, Permit};
@@ -34,6 +35,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tunnel::Tunnels;
 
 /// How long everything together may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -44,6 +46,7 @@ pub struct Egress {
     routes: Routes,
     proxy: Option<Proxy>,
     direct: Vec<Direct>,
+    tunnels: Tunnels,
     /// Places for attempts beside the first of their flow.
     beside: Semaphore,
     names: Bounds,
@@ -151,6 +154,7 @@ impl Egress {
             routes: Routes::default(),
             proxy: settings.proxy.as_deref().map(Proxy::parse).transpose()?,
             direct: settings.no_proxy.iter().map(|text| Direct::parse(text)).collect::<Result<_, _>>()?,
+            tunnels: Tunnels::default(),
             beside: Semaphore::new(race::MOST_BESIDE),
             names: Bounds::with_labels(settings.wildcard_names),
             deadline: DEADLINE,
@@ -210,6 +214,12 @@ impl Egress {
             return self.reach_own(host, port).await;
         };
         let wish = Wish { target: &target, port, opened: &[] };
+        if proxy.is_tls {
+            // Whoever runs an errand may have no other thread.
+            let untrusted = |err: Untrusted| ProxyError::Untrusted(err.to_string());
+            let failed = |source| DialError::Proxy { host: host.to_owned(), port, source };
+            self.trust.load_here().map_err(untrusted).map_err(failed)?;
+        }
         let late = || DialError::TimedOut { host: host.to_owned(), port };
         let dialled = timeout(self.deadline, self.through(proxy, &wish)).await.map_err(|_| late())?;
         Ok(dialled?.stream)
@@ -293,7 +303,12 @@ impl Egress {
         let places = places(&race::interleave(&addresses), proxy.port);
         let (mut stream, address) =
             race::connect(&places, &self.beside).await.map_err(|error| failed(error.into()))?;
-        proxy.connect(&mut stream, wish.target, wish.port).await.map_err(failed)?;
+        if proxy.is_tls {
+            let to = (wish.target, wish.port);
+            stream = self.tunnels.open(&self.trust, proxy, stream, to).await.map_err(failed)?;
+        } else {
+            proxy.connect(&mut stream, wish.target, wish.port).await.map_err(failed)?;
+        }
         Ok(Dialled { stream, address })
     }
 }

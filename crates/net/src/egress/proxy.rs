@@ -10,20 +10,23 @@ use data_encoding::BASE64;
 use std::fmt;
 use std::io;
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Longest answer to `CONNECT`.
 const LONGEST_HEAD: usize = 8 * 1024;
 /// Longest text of a status that is repeated to a person.
 const LONGEST_REASON: usize = 80;
-/// A proxy without a port listens here.
+/// A proxy without a port listens here; one inside TLS, there.
 const PORT: u16 = 80;
+const TLS_PORT: u16 = 443;
 
 /// A proxy, and what does not go through it. Its `Debug` does not tell the password.
 pub(super) struct Proxy {
     pub(super) target: Target,
     pub(super) port: u16,
+    /// Whether it is spoken to in TLS.
+    pub(super) is_tls: bool,
     authorization: Option<String>,
 }
 
@@ -43,8 +46,10 @@ pub(super) enum Direct {
 /// Why a setting cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadProxy {
-    /// Not `http://…`.
-    #[error("a proxy is written http://[USER:PASSWORD@]HOST[:PORT]; other schemes are not spoken")]
+    /// Neither `http://…` nor `https://…`.
+    #[error(
+        "a proxy is written http://[USER:PASSWORD@]HOST[:PORT], or https://…; other schemes are not spoken"
+    )]
     Scheme,
     /// Something behind the host.
     #[error("a proxy has no path")]
@@ -86,15 +91,22 @@ pub enum ProxyError {
     /// It does not speak HTTP, or too much of it.
     #[error("the proxy did not answer in HTTP")]
     NotHttp,
+    /// It cannot be spoken to in private.
+    #[error("the proxy cannot be spoken to in private: {0}")]
+    Untrusted(String),
     /// The connection to it failed.
     #[error("the connection to the proxy failed")]
     Io(#[from] io::Error),
 }
 
 impl Proxy {
-    /// Reads `http://[user:password@]host[:port]`.
+    /// Reads `http[s]://[user:password@]host[:port]`.
     pub(super) fn parse(text: &str) -> Result<Proxy, BadProxy> {
-        let rest = text.strip_prefix("http://").ok_or(BadProxy::Scheme)?;
+        let (is_tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err(BadProxy::Scheme),
+        };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {
             return Err(BadProxy::Path);
@@ -108,7 +120,8 @@ impl Proxy {
             Some(text) => Some(format!("Basic {}", BASE64.encode(&decoded(text)?))),
             None => None,
         };
-        Ok(Proxy { target: destination.target, port: destination.port.unwrap_or(PORT), authorization })
+        let port = destination.port.unwrap_or(if is_tls { TLS_PORT } else { PORT });
+        Ok(Proxy { target: destination.target, port, is_tls, authorization })
     }
 
     /// Asks for a way through to `target` on a fresh connection to the proxy.
@@ -119,8 +132,19 @@ impl Proxy {
         port: u16,
     ) -> Result<(), ProxyError> {
         stream.write_all(self.request(target, port).as_bytes()).await?;
-        let (status, reason) = read_head(stream).await?;
-        if (200..300).contains(&status) { Ok(()) } else { Err(ProxyError::Refused { status, reason }) }
+        answered(read_head(stream).await?)
+    }
+
+    /// The same inside TLS.
+    pub(super) async fn connect_inside<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        target: &Target,
+        port: u16,
+    ) -> Result<(), ProxyError> {
+        stream.write_all(self.request(target, port).as_bytes()).await?;
+        stream.flush().await?;
+        answered(read_head_inside(stream).await?)
     }
 
     fn request(&self, target: &Target, port: u16) -> String {
@@ -186,6 +210,27 @@ fn decoded(text: &str) -> Result<Vec<u8>, BadProxy> {
     Ok(bytes)
 }
 
+fn answered((status, reason): (u16, String)) -> Result<(), ProxyError> {
+    if (200..300).contains(&status) { Ok(()) } else { Err(ProxyError::Refused { status, reason }) }
+}
+
+/// As [`read_head`], of a stream that has read ahead by itself.
+async fn read_head_inside<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(u16, String), ProxyError> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut next = [0];
+        if stream.read(&mut next).await? == 0 || head.len() > LONGEST_HEAD || !may_be_http(&head) {
+            return Err(ProxyError::NotHttp);
+        }
+        head.extend(next);
+    }
+    status(&head).ok_or(ProxyError::NotHttp)
+}
+
+fn may_be_http(head: &[u8]) -> bool {
+    b"HTTP/1.".iter().zip(head).all(|(want, have)| want == have)
+}
+
 /// Reads the answer's head and not one byte more: what follows belongs to the connection.
 async fn read_head(stream: &mut TcpStream) -> Result<(u16, String), ProxyError> {
     let mut head = Vec::new();
@@ -205,7 +250,7 @@ async fn read_head(stream: &mut TcpStream) -> Result<(u16, String), ProxyError> 
             head.truncate(end);
             return status(&head).ok_or(ProxyError::NotHttp);
         }
-        if head.len() > LONGEST_HEAD || !b"HTTP/1.".iter().zip(&head).all(|(want, have)| want == have) {
+        if head.len() > LONGEST_HEAD || !may_be_http(&head) {
             return Err(ProxyError::NotHttp);
         }
     }

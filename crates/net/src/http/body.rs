@@ -292,7 +292,7 @@ impl HttpBody for Passed {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Wire(incoming) if self.keeps_length() => incoming.size_hint(),
-            Source::Whole(whole) if self.changes.is_empty() => {
+            Source::Whole(whole) if self.changes.iter().all(|change| change.keeps_length()) => {
                 SizeHint::with_exact(u64::try_from(whole.len()).unwrap_or(u64::MAX))
             }
             _ => SizeHint::default(),

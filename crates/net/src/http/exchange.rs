@@ -4,12 +4,15 @@ use super::{
     Bad, Session, answer,
     body::{Body, Cut, Passed},
     carrier::Unanswered,
+    early::Early,
     far::{Failure, Far, Kept, Origin, Past},
     filter::{Passing, Stop, Way},
     flight::{Flight, Waits, Why},
     flow::Flow,
     framing,
     heads::{self, Follows},
+    renew::{self, Copied},
+    strict::Hints,
     target::{self, Checked, Connection},
     upgrade::{self, Both},
 };
@@ -39,20 +42,22 @@ const TRIES: u32 = 3;
 pub(super) type Answer = Result<Response<Body>, Cut>;
 
 /// A request that was permitted.
-struct Permitted {
+pub(super) struct Permitted {
     head: request::Parts,
     checked: Checked,
-    flight: Rc<Flight>,
+    pub(super) flight: Rc<Flight>,
     /// What filters are told; none where no filter looks.
-    passing: Option<Passing>,
+    pub(super) passing: Option<Passing>,
     /// Where the program wants to go on with something else.
     upgrade: Option<OnUpgrade>,
+    /// Where what comes before an answer goes.
+    hints: Option<Hints>,
     /// Whether nothing may follow it on its connection to the server.
     is_last: bool,
 }
 
 /// A request that may be sent.
-struct Ready {
+pub(super) struct Ready {
     head: request::Parts,
     body: Passed,
 }
@@ -72,12 +77,19 @@ pub(super) async fn exchange(
     let flight = Rc::clone(&permitted.flight);
     session.requests.enter(&flight);
     let body = Passed::new(incoming, Way::Out, Rc::clone(&flight));
-    let ready = match filter_request(session, &mut permitted, body).await {
-        Ok(ready) => ready,
+    let (ready, copied) = match filter_request(session, &mut permitted, body).await {
+        Ok(filtered) => filtered,
         Err(stop) => return stopped(&flight, stop, &permitted.head),
     };
     let follows = if permitted.is_last { Follows::Nothing } else { Follows::Requests };
-    match send(origin, &flight, ready, follows).await {
+    let mut sent = send((session, origin), &permitted, ready, follows).await;
+    if let Ok(answered) = &sent
+        && answered.head.status == StatusCode::UNAUTHORIZED
+        && let Some(again) = renew::again(session, &permitted, copied).await
+    {
+        sent = send((session, origin), &permitted, again, follows).await;
+    }
+    match sent {
         Ok(answered) => receive(session, origin, permitted, answered, near).await,
         Err(Unsent::Failure(Failure::Denied(denial))) => {
             flight.stop(Why::Filter(Stop::Denied(denial.clone())));
@@ -99,7 +111,8 @@ async fn permit(
     mut request: Request<Incoming>,
 ) -> Result<(Permitted, Incoming), Response<Full<Bytes>>> {
     let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    let hints = head.extensions.remove::<Hints>();
     let framed = framing::check_body(&head, body.is_end_stream());
     let judge = session.carrier.gate.judge();
     let takes = |checked: Checked| {
@@ -118,7 +131,7 @@ async fn permit(
     let flight = Rc::new(Flight::new(&session.carrier.gate, permit, judged));
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     let is_last = framing::is_last(&head);
-    Ok((Permitted { head, checked, flight, passing, upgrade, is_last }, body))
+    Ok((Permitted { head, checked, flight, passing, upgrade, hints, is_last }, body))
 }
 
 fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
@@ -174,14 +187,25 @@ fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit)
 async fn filter_request(
     session: &Session,
     permitted: &mut Permitted,
-    mut body: Passed,
-) -> Result<Ready, Stop> {
+    body: Passed,
+) -> Result<(Ready, Option<Copied>), Stop> {
+    let kept = told_by(&permitted.head);
+    let mut sent = std::mem::replace(&mut permitted.head, kept);
+    sent.uri = written(&sent.uri, &permitted.checked.sent)?;
+    filter_from(session, permitted, 0, (sent, body)).await
+}
+
+/// Through the filters from this one on; and the request as it was before the first that could make another of it.
+pub(super) async fn filter_from(
+    session: &Session,
+    permitted: &Permitted,
+    first: usize,
+    (mut sent, mut body): (request::Parts, Passed),
+) -> Result<(Ready, Option<Copied>), Stop> {
     let Permitted { head, checked, passing, flight, .. } = permitted;
-    let kept = told_by(head);
-    let mut sent = std::mem::replace(head, kept);
-    sent.uri = written(&sent.uri, &checked.sent)?;
+    let mut copied = None;
     if let Some(passing) = passing {
-        for filter in &session.carrier.filters {
+        for (place, filter) in session.carrier.filters.iter().enumerate().skip(first) {
             match filter.gathers(passing, Way::Out, &sent.headers) {
                 Some(most) => {
                     let (whole, rest) = body.gather(most).await.map_err(|_| cut())?;
@@ -189,6 +213,10 @@ async fn filter_request(
                     body = again(remade, rest, Way::Out, flight)?;
                 }
                 None => {
+                    let names = filter.renewable(passing, &sent);
+                    if !names.is_empty() && copied.is_none() {
+                        copied = Some(Copied::new(place, names, &sent, &mut body));
+                    }
                     if let Some(change) = filter.request(passing, &mut sent).await? {
                         body.change(change);
                     }
@@ -202,7 +230,7 @@ async fn filter_request(
     if sent.uri.path() != checked.sent.path() || sent.method != head.method {
         return Err(Stop::Failed("the request that was judged became another".to_owned()));
     }
-    Ok(Ready { head: sent, body })
+    Ok((Ready { head: sent, body }, copied))
 }
 
 /// As much of a head as is needed to answer its request.
@@ -261,12 +289,12 @@ struct Answered {
 
 /// Sends a request, once more on a new connection if the server had closed the old one before it took anything.
 async fn send(
-    origin: &Rc<Origin>,
-    flight: &Rc<Flight>,
+    (session, origin): (&Session, &Rc<Origin>),
+    permitted: &Permitted,
     ready: Ready,
     follows: Follows,
 ) -> Result<Answered, Unsent> {
-    let Ready { head, body } = ready;
+    let (Ready { head, body }, flight) = (ready, &permitted.flight);
     let can_repeat = can_repeat(&head, &body);
     let mut unsent = Some((head, Body::Passed(Box::new(body))));
     for _ in 0..TRIES {
@@ -281,7 +309,7 @@ async fn send(
         // A server may close a connection that waits just as it is taken: nobody but us knows that it waited.
         let again = (can_repeat && matches!(past, Past::Spare(_))).then(|| head.clone());
         flight.leads_to(far.flow().address());
-        let (answered, begun) = hand_over(flight, far, Request::from_parts(head, body)).await;
+        let (answered, begun) = hand_over(session, permitted, far, Request::from_parts(head, body)).await;
         match answered {
             None => return Err(Unsent::Stopped),
             Some(Ok(response)) => {
@@ -311,10 +339,28 @@ async fn send(
 type Sending = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// Waits for the head of the answer; none if the request was stopped before.
-async fn hand_over(flight: &Flight, far: Far, request: Request<Body>) -> (Option<Sending>, Begun) {
+async fn hand_over(
+    session: &Session,
+    permitted: &Permitted,
+    far: Far,
+    mut request: Request<Body>,
+) -> (Option<Sending>, Begun) {
+    let flight = &permitted.flight;
     match far {
         Far::Http1(mut kept) => {
-            let answered = unless_stopped(flight, kept.sender.try_send_request(request)).await;
+            let early = permitted.hints.as_ref().map(|hints| (Early::default(), hints));
+            if let Some((early, _)) = &early {
+                early.listen(&mut request);
+            }
+            let mut sending = pin!(kept.sender.try_send_request(request));
+            let sending = poll_fn(|cx| {
+                let answered = sending.as_mut().poll(cx);
+                if let Some((early, hints)) = &early {
+                    early.pass_on(session, permitted.passing.as_ref(), hints, cx);
+                }
+                answered
+            });
+            let answered = unless_stopped(flight, sending).await;
             kept.past = Past::Used;
             let flow = Rc::clone(&kept.flow);
             (answered, Begun { flow, kept: Some(kept) })

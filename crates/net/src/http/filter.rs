@@ -12,6 +12,7 @@ use airlock_protocol::policy::Body;
 use http::{HeaderMap, request, response};
 use hyper::body::Bytes;
 use std::{future::Future, pin::Pin};
+use tokio::time::Instant;
 
 /// A future that stays on the keeper's thread.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -109,8 +110,27 @@ pub trait Filter {
         Box::pin(std::future::ready(Ok(kept(body))))
     }
 
+    /// The names of what this request would carry in another form if it came again after the server refused it (401).
+    fn renewable(&self, passing: &Passing, head: &request::Parts) -> Vec<String> {
+        let _ = (passing, head);
+        Vec::new()
+    }
+
+    /// The server answered 401 to a request that passed here at `since`. Whether these are others now, or will be when they
+    /// are next needed: then the request passes here once more, and is sent again.
+    fn renew(&self, names: &[String], since: Instant) -> bool {
+        let _ = (names, since);
+        false
+    }
+
     /// A permitted request whose body has not begun.
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut request::Parts) -> Local<'a, Changed>;
+
+    /// A head that comes before the answer (`103`): whether it goes on, and with which headers. Whoever does not care lets none.
+    fn hint(&self, passing: &Passing, headers: &mut HeaderMap) -> bool {
+        let _ = (passing, headers);
+        false
+    }
 
     /// Its answer.
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut response::Parts) -> Local<'a, Changed>;

@@ -6,6 +6,8 @@
 //! | `proxy` | the sandbox's own proxy |
 //! | `near`, `far` | the program's side, the server's side |
 //! | `exchange` | one request: checked, judged, filtered, sent, answered |
+//! | `renew` | one that was refused for what can be had anew, sent again |
+//! | `early` | what a server says before its answer |
 //! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
 //! | `target`, `framing` | what a request's head must look like |
 //! | `heads` | heads as they are written anew |
@@ -19,6 +21,7 @@
 pub(crate) mod answer;
 mod body;
 mod carrier;
+mod early;
 mod exchange;
 mod far;
 pub mod filter;
@@ -31,6 +34,7 @@ mod near;
 mod open;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+mod renew;
 mod spare;
 mod ssh;
 pub(crate) mod strict;

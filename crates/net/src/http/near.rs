@@ -2,7 +2,7 @@
 
 use super::{Session, exchange, far::Origin, framing, strict::Strict};
 use crate::tls::Stream;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Version};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -61,14 +61,20 @@ async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEAD).max_buf_size(BUFFER).auto_date_header(false).header_read_timeout(None);
     let stream = Strict::new(stream);
-    let switch = stream.switch();
+    let (switch, hints) = (stream.switch(), stream.hints());
     let service = service_fn(|request: Request<Incoming>| {
-        let (session, origin, switch) = (Rc::clone(session), Rc::clone(origin), switch.clone());
+        let (session, origin) = (Rc::clone(session), Rc::clone(origin));
+        let (switch, hints) = (switch.clone(), hints.clone());
         async move {
             let (head, body) = request.into_parts();
             let may_switch = framing::may_switch(&head);
-            let request = Request::from_parts(head, body);
+            hints.begin();
+            let mut request = Request::from_parts(head, body);
+            if request.version() == Version::HTTP_11 {
+                request.extensions_mut().insert(hints.clone());
+            }
             let answer = exchange::exchange(&session, &origin, request).await;
+            hints.end();
             if may_switch {
                 switch.answered(
                     answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::SWITCHING_PROTOCOLS),

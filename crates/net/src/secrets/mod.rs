@@ -25,6 +25,8 @@ mod chain;
 mod decode;
 mod forms;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod grpc;
 mod head;
 mod oauth;
@@ -42,11 +44,16 @@ use crate::{
     egress::Egress,
     http::filter::{Change, Changed, Filter, Local, Passing, Remade, Stop, Way, Whole},
 };
-use airlock_gate::{Gate, host::Target, secrets};
+use airlock_gate::{
+    Gate,
+    host::Target,
+    secrets::{self, Bound},
+};
 use airlock_protocol::secret::{Place, Use};
 use http::{request as asking, response as answering};
 use std::{cell::RefCell, rc::Rc};
 use tables::Tables;
+use tokio::time::Instant;
 
 /// Looks after the secrets of one sandbox.
 pub(crate) struct Guard {
@@ -98,8 +105,21 @@ impl Filter for Guard {
         Box::pin(request::whole(&self.shared, passing, head, body))
     }
 
+    fn renewable(&self, passing: &Passing, head: &asking::Parts) -> Vec<String> {
+        self.shared.tokens_in(passing, head)
+    }
+
+    fn renew(&self, names: &[String], since: Instant) -> bool {
+        names.iter().any(|name| self.shared.tokens.renew(name, since))
+    }
+
     fn request<'a>(&'a self, passing: &'a Passing, head: &'a mut asking::Parts) -> Local<'a, Changed> {
         Box::pin(request::request(&self.shared, passing, head, None))
+    }
+
+    fn hint(&self, passing: &Passing, headers: &mut http::HeaderMap) -> bool {
+        let is_bound = self.shared.gate.secrets().is_bound(&passing.target);
+        !is_bound || self.shared.tables().is_ok_and(|tables| scrub::headers(&tables.inward, headers).is_ok())
     }
 
     fn response<'a>(&'a self, passing: &'a Passing, head: &'a mut answering::Parts) -> Local<'a, Changed> {
@@ -142,13 +162,32 @@ impl Shared {
         Ok(tables)
     }
 
+    /// Those of a host for which tokens are fetched.
+    fn fetched(&self, target: &Target) -> impl Iterator<Item = &Bound> {
+        let secrets = self.gate.secrets().iter();
+        secrets
+            .filter(move |secret| matches!(secret.use_as(), Use::OAuth { .. }) && secret.is_bound_to(target))
+    }
+
     /// Tokens for this host may be old.
     fn token_was_refused(&self, target: &Target) {
-        let fetched =
-            self.gate.secrets().iter().filter(|secret| matches!(secret.use_as(), Use::OAuth { .. }));
-        for secret in fetched.filter(|secret| secret.is_bound_to(target)) {
-            self.tokens.was_refused(secret.name());
+        self.fetched(target).for_each(|secret| self.tokens.was_refused(secret.name()));
+    }
+
+    /// Those of which the placeholder of the token stands in the head of a request.
+    fn tokens_in(&self, passing: &Passing, head: &asking::Parts) -> Vec<String> {
+        let mut names = Vec::new();
+        if self.fetched(&passing.target).next().is_none() {
+            return names;
         }
+        let Ok(tables) = self.tables() else { return names };
+        let walked = head::walk::<Stop>(&tables.outward, &mut head.clone(), &mut |spot| {
+            if self.fetched(&passing.target).any(|secret| secret.name() == spot.name) {
+                names.push(spot.name.to_owned());
+            }
+            Ok(None)
+        });
+        if walked.is_ok() { names } else { Vec::new() }
     }
 
     /// A placeholder where its secret may not be: the alarm, and the denial.

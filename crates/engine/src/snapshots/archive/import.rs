@@ -142,6 +142,8 @@ fn spec_of(portable: &Portable, wish: &Wish) -> Result<Spec, Refusal> {
     Ok(Spec {
         command: portable.command.clone(),
         name: portable.name.clone(),
+        backend: Default::default(),
+        kernel: None,
         image: None,
         rootfs: None,
         workdir,

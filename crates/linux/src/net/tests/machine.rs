@@ -277,6 +277,8 @@ fn a_published_connection_reaches_a_server_of_the_machine() {
         served.write_all(b"hello").unwrap();
         caller.read_exact(&mut [0; 5]).unwrap();
         assert_eq!(port("198.18.0.1:8081").err(), Some(Errno::CONNREFUSED));
+        let _relay = world.listen("198.18.0.1:61097");
+        port("198.18.0.1:61097").unwrap();
         assert_eq!(port("198.18.0.9:8080").err(), Some(Errno::CONNREFUSED));
     });
 }

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use tokio::task::JoinSet;
+use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
 /// A proxy that answers every request with `answer`, in the given pieces, and hands out what it was asked.
 async fn proxy(pieces: &'static [&'static [u8]]) -> (SocketAddr, JoinSet<String>) {
@@ -112,7 +113,8 @@ fn exceptions_are_read_as_other_programs_read_them() {
 fn a_proxy_that_cannot_be_spoken_to_is_refused_when_it_is_read() {
     for bad in [
         "proxy:3128",
-        "https://proxy:3128",
+        "socks5://proxy:3128",
+        "https://",
         "http://",
         "http://a b:1",
         "http://x/y",
@@ -124,6 +126,67 @@ fn a_proxy_that_cannot_be_spoken_to_is_refused_when_it_is_read() {
     }
     let proxy = Proxy::parse("http://user:secret@proxy.example").unwrap();
     assert_eq!(format!("{proxy:?}"), "Proxy(proxy.example:80)");
+    let inside = Proxy::parse("https://proxy.example").unwrap();
+    assert_eq!((inside.port, inside.is_tls), (443, true));
+}
+
+/// A proxy inside TLS that lets everybody through to an echo; its certificate is for `name`.
+async fn secure_proxy(name: &str) -> (SocketAddr, Upstream, JoinSet<String>) {
+    let authority = crate::tls::Authority::new().unwrap();
+    let mut roots = tokio_rustls::rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+    let config = authority.server(&name.parse().unwrap(), crate::tls::Speaks::Http1).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(config).accept(stream).await else {
+            return String::new();
+        };
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(b"HTTP/1.1 200 Fine\r\nVia: x\r\n\r\nhello ").await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        _ = stream.shutdown().await;
+        String::from_utf8(asked).unwrap()
+    });
+    (address, Upstream::trusting(roots), tasks)
+}
+
+#[tokio::test]
+async fn a_proxy_inside_tls_carries_both_ways_and_half_closes() {
+    let (address, trust, mut tasks) = secure_proxy("127.0.0.1").await;
+    let mut egress = through(&format!("https://ann:p%40ss@{address}"), &[]);
+    egress.trust = trust;
+
+    let mut dialled = reach(&egress, "git.example", 22).await.unwrap();
+    dialled.stream.write_all(&[b'x'; 100_000]).await.unwrap();
+    dialled.stream.shutdown().await.unwrap();
+    let mut echo = String::new();
+    dialled.stream.read_to_string(&mut echo).await.unwrap();
+
+    assert_eq!(dialled.address, address);
+    assert_eq!((echo.get(..7), echo.len()), (Some("hello x"), 100_006));
+    let asked = tasks.join_next().await.unwrap().unwrap();
+    assert!(asked.starts_with("CONNECT git.example:22 HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.contains("\r\nProxy-Authorization: Basic YW5uOnBAc3M=\r\n"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_proxy_whose_certificate_is_not_its_own_is_told_nothing() {
+    let (address, trust, mut tasks) = secure_proxy("other.example").await;
+    let mut egress = through(&format!("https://ann:secret@{address}"), &[]);
+    egress.trust = trust;
+
+    let error = reach(&egress, "git.example", 22).await.unwrap_err();
+
+    assert!(told(&error).contains("cannot be spoken to in private"), "{}", told(&error));
+    assert_eq!(tasks.join_next().await.unwrap().unwrap(), "");
 }
 
 proptest! {

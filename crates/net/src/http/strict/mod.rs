@@ -17,7 +17,10 @@
 //! }
 //! ```
 
+mod hints;
 mod linger;
+
+pub(crate) use hints::Hints;
 
 use super::{
     Bad,
@@ -48,6 +51,11 @@ pub(crate) struct Strict<S> {
     unseen: Vec<u8>,
     end: End,
     switch: Switch,
+    hints: Hints,
+    /// Of hints that are being written.
+    hint: Vec<u8>,
+    /// Whether everything that was written before has gone on.
+    is_flushed: bool,
     /// Everything was said.
     linger: Option<Linger>,
 }
@@ -85,6 +93,9 @@ impl<S> Strict<S> {
             unseen: Vec::new(),
             end: End::No,
             switch: Switch::default(),
+            hints: Hints::default(),
+            hint: Vec::new(),
+            is_flushed: true,
             linger: None,
         }
     }
@@ -92,6 +103,11 @@ impl<S> Strict<S> {
     /// What tells it of answers.
     pub(crate) fn switch(&self) -> Switch {
         self.switch.clone()
+    }
+
+    /// What takes heads that come before an answer.
+    pub(crate) fn hints(&self) -> Hints {
+        self.hints.clone()
     }
 
     /// The stream, and what was read of it and not handed on.
@@ -229,12 +245,35 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Strict<S> {
+    /// Writes hints where they can stand: before the first byte of an answer, and behind the last of the one before it. The
+    /// parser's side flushes when it has nothing more to write.
+    fn poll_hints(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.hint.is_empty() && !self.hints.is_empty() {
+            match self.is_flushed {
+                true => self.hint = self.hints.take(),
+                false => self.hints.too_late(),
+            }
+        }
+        while !self.hint.is_empty() {
+            let written = std::task::ready!(Pin::new(&mut self.stream).poll_write(context, &self.hint))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.hint.drain(..written.min(self.hint.len()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.poll_hints(context))?;
+        self.is_flushed = false;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -243,6 +282,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.poll_hints(context))?;
+        self.is_flushed = false;
         Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
     }
 
@@ -251,7 +292,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let this = &mut *self;
+        std::task::ready!(Pin::new(&mut this.stream).poll_flush(context))?;
+        this.is_flushed = true;
+        if this.hint.is_empty() && this.hints.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        std::task::ready!(this.poll_hints(context))?;
+        Pin::new(&mut this.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

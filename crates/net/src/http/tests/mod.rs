@@ -3,5 +3,7 @@
 mod carried;
 mod ended;
 mod guarded;
+mod hinted;
+mod renewed;
 mod spared;
 mod world;

@@ -69,6 +69,8 @@ pub(super) enum Server {
     Plain,
     /// With a certificate that nobody trusts.
     Untrusted,
+    /// Says something before each answer, see [`hint`].
+    Hinting,
 }
 
 fn roots(authority: &Authority) -> RootCertStore {
@@ -92,16 +94,22 @@ impl World {
     }
 
     /// With secrets, which are looked after behind the other filters.
-    pub(super) async fn guarding(
+    pub(super) async fn guarding(server: Server, filters: Vec<Rc<dyn Filter>>, secrets: Secrets) -> World {
+        World::guarding_at(server, filters, |_| secrets).await
+    }
+
+    /// With secrets that know the server's port.
+    pub(super) async fn guarding_at(
         server: Server,
         mut filters: Vec<Rc<dyn Filter>>,
-        secrets: Secrets,
+        secrets: impl FnOnce(u16) -> Secrets,
     ) -> World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
         let policy = parse_toml("airlock.toml", &allowing(port)).unwrap().policy;
-        let gate = Gate::new(Setup { secrets, can_open: true, ..setup(folder.path(), policy) });
+        let gate =
+            Gate::new(Setup { secrets: secrets(port), can_open: true, ..setup(folder.path(), policy) });
         let theirs = Authority::new().unwrap();
         let mut egress = Egress::to_loopback(&["a.test"]);
         let other = Authority::new().unwrap();
@@ -252,6 +260,7 @@ async fn serve(
         log.lock().unwrap().push("connected".to_owned());
         let (log, sent) = (Arc::clone(&log), Arc::clone(&sent));
         let target = "a.test".parse().unwrap();
+        let hinted = Arc::clone(&log);
         let service = service_fn(move |request| answer(request, Arc::clone(&log), Arc::clone(&sent)));
         if server == Server::Plain {
             tasks.spawn_local(async move {
@@ -264,6 +273,9 @@ async fn serve(
         let acceptor = TlsAcceptor::from(authority.server(&target, speaks).unwrap());
         tasks.spawn_local(async move {
             let Ok(tls) = acceptor.accept(socket).await else { return };
+            if server == Server::Hinting {
+                return hint(tls, &hinted).await;
+            }
             if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 let _ = builder.serve_connection(TokioIo::new(tls), service).await;
@@ -272,6 +284,31 @@ async fn serve(
                 let _ = builder.serve_connection(TokioIo::new(tls), service).with_upgrades().await;
             }
         });
+    }
+}
+
+/// Answers every request with a hint that holds its header `x-key`, one more hint, and `done`; for `/slow` it waits for `go` in
+/// the log before the answer.
+async fn hint(mut tls: tokio_rustls::server::TlsStream<TcpStream>, log: &Log) {
+    let (mut came, mut piece) = (String::new(), [0; 4096]);
+    while let Ok(read @ 1..) = tls.read(&mut piece).await {
+        came.push_str(&String::from_utf8_lossy(&piece[..read]));
+        while let Some((head, rest)) = came.split_once("\r\n\r\n").map(|(a, b)| (a.to_owned(), b.to_owned()))
+        {
+            came = rest;
+            let key = head.lines().find_map(|line| line.strip_prefix("x-key: ")).unwrap_or("none");
+            let hints = format!(
+                "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nx-key: {key}\r\ncontent-length: 3\r\n\r\n\
+                 HTTP/1.1 102 Processing\r\nconnection: x-hop\r\nx-hop: 1\r\n\r\n"
+            );
+            tls.write_all(hints.as_bytes()).await.unwrap();
+            tls.flush().await.unwrap();
+            while head.contains(" /slow ") && !log.lock().unwrap().iter().any(|line| line == "go") {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            tls.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await.unwrap();
+            tls.flush().await.unwrap();
+        }
     }
 }
 
@@ -317,6 +354,7 @@ async fn answer(
             response.headers_mut().insert("trailer", HeaderValue::from_static("x-end"));
             response
         }
+        "/token" | "/second" | "/never" => tokens(request, &log).await,
         "/endless" => Response::new(UnsyncBoxBody::new(Endless(sent))),
         "/close" => {
             let mut response = Response::new(text("bye"));
@@ -353,6 +391,24 @@ async fn answer(
         }
     };
     Ok(response)
+}
+
+/// `/token` gives one, `/second` takes the second that was given and says what was sent, `/never` takes none.
+async fn tokens(request: Request<Incoming>, log: &Log) -> Response<Sent> {
+    if request.uri().path() == "/token" {
+        let number = log.lock().unwrap().iter().filter(|line| line.contains("/token")).count();
+        return Response::new(text(&format!("{{\"access_token\": \"access-token-{number}\"}}")));
+    }
+    let is_right =
+        request.headers().get("authorization").is_some_and(|value| value == "Bearer access-token-2");
+    let is_taken = is_right && request.uri().path() == "/second";
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    log.lock().unwrap().push(format!("second {is_taken} body {}", body.len()));
+    let mut response = Response::new(text(&String::from_utf8_lossy(&body)));
+    if !is_taken {
+        *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+    }
+    response
 }
 
 /// Frames without end.

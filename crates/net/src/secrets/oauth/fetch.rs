@@ -125,7 +125,7 @@ impl Fetcher {
 
     async fn fetch_in_time(&self, ask: &Ask) -> Result<Fetched, Unfetched> {
         let host = ask.target.to_string();
-        let stream = self.egress.reach_own(&host, ask.port).await;
+        let stream = self.egress.reach_errand(&host, ask.port).await;
         let stream = stream.map_err(|_| Unfetched::Unreachable(host.clone()))?;
         let stream = self.egress.trust.connect(&ask.target, &[], &[b"http/1.1"], Wire::new(stream)).await;
         let (stream, _) = stream.map_err(|_| Unfetched::Private(host))?;

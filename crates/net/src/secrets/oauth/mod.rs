@@ -2,7 +2,7 @@
 //! refresh token, and requests carry the access token.
 //!
 //! A token is fetched when the first request needs it, and again before it expires, when the secret's value changes, or after
-//! a server answered 401. The ledger has each fetch before it happens.
+//! a server answered 401: that request is sent once more with the new one. The ledger has each fetch before it happens.
 
 mod fetch;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 /// A token is fetched again so long before it expires.
 const MARGIN: Duration = Duration::from_secs(60);
-/// After a failure, and after a token that was not taken, nothing is fetched for so long.
+/// After a failure, and after a fetch for a token that was not taken, nothing is fetched for so long.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Tokens from before that are still taken out of answers.
 const MOST_FORMER: usize = 8;
@@ -46,6 +46,9 @@ struct Held {
     token: Option<Rc<Value>>,
     former: VecDeque<Rc<Value>>,
     until: Option<Instant>,
+    fetched: Option<Instant>,
+    /// Whether a server did not take it.
+    is_refused: bool,
     /// The value of the secret it was fetched with.
     of: Option<Rc<Value>>,
     /// What the server gave in place of that value for the next time.
@@ -98,13 +101,23 @@ impl Tokens {
         }
     }
 
-    /// A server did not take the token: the next request fetches another, unless this one is new.
+    /// A server did not take the token: the next request fetches another, unless one was just fetched for that.
     pub(super) fn was_refused(&self, name: &str) {
         let mut held = self.held.borrow_mut();
         let Some(held) = held.get_mut(name) else { return };
         if held.pause.is_none_or(|pause| pause <= Instant::now()) {
             held.until = Some(Instant::now());
+            held.is_refused = true;
         }
+    }
+
+    /// A server did not take the token that there was at `since`. Whether there is another, or will be for whoever asks next.
+    pub(super) fn renew(&self, name: &str, since: Instant) -> bool {
+        self.was_refused(name);
+        let held = self.held.borrow();
+        let Some(held) = held.get(name) else { return false };
+        let is_other = held.fetched.is_some_and(|fetched| fetched > since);
+        is_other || held.until.is_some_and(|until| until <= Instant::now())
     }
 
     fn good(&self, secret: &Bound) -> Option<Rc<Value>> {
@@ -149,8 +162,9 @@ impl Tokens {
             held.former.pop_front();
         }
         held.of = Some(secret.value());
+        held.fetched = Some(Instant::now());
         held.until = fetched.lasts.map(|lasts| Instant::now() + lasts.saturating_sub(MARGIN.min(lasts / 2)));
-        held.pause = Some(Instant::now() + PAUSE);
+        held.pause = std::mem::take(&mut held.is_refused).then(|| Instant::now() + PAUSE);
         self.generation.set(self.generation.get() + 1);
         token
     }

@@ -1,0 +1,286 @@
+//! Kernels and their modules in the state directory, and the archives made of them.
+//!
+//! ```text
+//! machines/current                 the version that machines boot
+//! machines/kernels/<version>/      vmlinuz, *.ko, order (names of modules, one a line), digests.json
+//! machines/boot/<digest>.cpio      what it boots into
+//! ```
+//!
+//! Everything is put in place as a whole. What was put there is compared with its digest when it is used and whenever its inode or change
+//! time is not the one noted then.
+
+use super::initramfs;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// A kernel that is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// What it calls itself.
+    pub version: String,
+    /// The kernel.
+    pub image: PathBuf,
+    /// Its modules, in the order they are loaded in.
+    pub modules: Vec<PathBuf>,
+    /// Tells it from all others.
+    pub digest: String,
+}
+
+/// Modules that a machine needs, in the order they are loaded in. One that is built in is no file.
+pub const MODULES: [&str; 10] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_mmio",
+    "virtio_console",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "fuse",
+    "virtio_balloon",
+    "virtio-rng",
+];
+
+/// Why there is no kernel to boot.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// None was fetched.
+    #[error("there is no kernel for machines here")]
+    Missing,
+    /// Something of it is not what it was.
+    #[error("{0} is not what was fetched")]
+    Changed(PathBuf),
+    /// A file could not be read or written.
+    #[error("could not read or write {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Digests(BTreeMap<String, String>);
+
+impl Kernel {
+    /// The one that was fetched last.
+    pub fn usual(home: &Path) -> Result<Kernel, Error> {
+        let folder = folder(home);
+        let version = match fs::read_to_string(folder.join("current")) {
+            Ok(version) => version.trim().to_owned(),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Err(Error::Missing),
+            Err(source) => return Err(Error::File { path: folder.join("current"), source }),
+        };
+        let kernel = folder.join("kernels").join(&version);
+        let Digests(digests) = parse(&kernel.join("digests.json"))?;
+        for (name, digest) in &digests {
+            verify(&kernel.join(name), digest)?;
+        }
+        let order = read(&kernel.join("order"))?;
+        let digest = digest_of(&[&serde_json::to_vec(&digests).unwrap_or_default()]);
+        let modules = String::from_utf8_lossy(&order).lines().map(|name| kernel.join(name)).collect();
+        Ok(Kernel { version, image: kernel.join("vmlinuz"), modules, digest })
+    }
+
+    /// A person's own. Its modules are the files that `FILE.modules/order` names, in that directory; without it they are built in.
+    pub fn own(image: &Path) -> Result<Kernel, Error> {
+        let mut folder = image.as_os_str().to_owned();
+        folder.push(".modules");
+        let folder = PathBuf::from(folder);
+        let order = match fs::read_to_string(folder.join("order")) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other.map_err(|source| Error::File { path: folder.join("order"), source })?,
+        };
+        let modules: Vec<PathBuf> = order.lines().map(|name| folder.join(name)).collect();
+        let mut parts = vec![read(image)?];
+        for module in &modules {
+            parts.push(read(module)?);
+        }
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let version = image.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        Ok(Kernel { version, image: image.to_owned(), modules, digest: digest_of(&parts) })
+    }
+
+    /// What it boots into, made where it is not here yet.
+    pub fn archive(&self, home: &Path, carrier: &[u8], guest: &[u8]) -> Result<(PathBuf, String), Error> {
+        let digest = digest_of(&[self.digest.as_bytes(), carrier, guest]);
+        let path = folder(home).join("boot").join(format!("{digest}.cpio"));
+        let noted = beside(&path, "sha256");
+        if let Ok(whole) = fs::read_to_string(&noted)
+            && path.exists()
+        {
+            verify(&path, &whole)?;
+            return Ok((path, digest));
+        }
+        let mut modules = Vec::new();
+        for module in &self.modules {
+            let name =
+                module.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            modules.push((name, read(module)?));
+        }
+        let archive = initramfs::of_machine(carrier, guest, &modules);
+        put(&path, &archive)?;
+        put(&noted, digest_of(&[&archive]).as_bytes())?;
+        Ok((path, digest))
+    }
+}
+
+/// Puts a kernel in place: its image, and the modules that `found` has of those a machine needs.
+pub fn install(
+    home: &Path,
+    version: &str,
+    image: &[u8],
+    found: impl Fn(&str) -> io::Result<Option<Vec<u8>>>,
+) -> Result<Kernel, Error> {
+    let kernel = folder(home).join("kernels").join(version);
+    let mut digests = BTreeMap::new();
+    let mut order = String::new();
+    let mut place = |name: &str, content: &[u8]| {
+        digests.insert(name.to_owned(), digest_of(&[content]));
+        put(&kernel.join(name), content)
+    };
+    place("vmlinuz", image)?;
+    for module in MODULES {
+        let name = format!("{module}.ko");
+        let content = found(module).map_err(|source| Error::File { path: PathBuf::from(&name), source })?;
+        if let Some(content) = content {
+            place(&name, &content)?;
+            order += &format!("{name}\n");
+        }
+    }
+    place("order", order.as_bytes())?;
+    put(&kernel.join("digests.json"), &serde_json::to_vec(&Digests(digests)).unwrap_or_default())?;
+    put(&folder(home).join("current"), version.as_bytes())?;
+    Kernel::usual(home)
+}
+
+/// Where everything about machines lies.
+pub(super) fn folder(home: &Path) -> PathBuf {
+    home.join("machines")
+}
+
+/// The digest of several pieces, each with its length.
+pub(super) fn digest_of(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    if let [whole] = parts {
+        hash.update(whole);
+    } else {
+        for part in parts {
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(part);
+        }
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let broken = |err: serde_json::Error| Error::File { path: path.to_owned(), source: err.into() };
+    serde_json::from_slice(&read(path)?).map_err(broken)
+}
+
+/// Writes a file that all may read and nobody writes, whole or not at all.
+pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let failed = |source: io::Error| Error::File { path: path.to_owned(), source };
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent).map_err(failed)?;
+    let temporary = beside(path, &format!("new-{}", std::process::id()));
+    fs::write(&temporary, content).map_err(failed)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o444)).map_err(failed)?;
+    fs::rename(&temporary, path).map_err(failed)
+}
+
+fn verify(path: &Path, digest: &str) -> Result<(), Error> {
+    let noted = beside(path, "checked");
+    let identity = identity(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    if fs::read_to_string(&noted).is_ok_and(|noted| noted == identity) {
+        return Ok(());
+    }
+    if digest_of(&[&read(path)?]) != digest.trim() {
+        return Err(Error::Changed(path.to_owned()));
+    }
+    put(&noted, identity.as_bytes())
+}
+
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// What no write to a file leaves as it was.
+fn identity(path: &Path) -> io::Result<String> {
+    let about = fs::symlink_metadata(path)?;
+    Ok(format!("{} {} {} {}", about.dev(), about.ino(), about.ctime(), about.ctime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installed(home: &Path) -> Kernel {
+        let found = |name: &str| Ok((name == "fuse").then(|| b"module".to_vec()));
+        install(home, "6.1.0-1-cloud-amd64", b"kernel", found).unwrap()
+    }
+
+    #[test]
+    fn a_kernel_that_was_put_in_place_is_found_with_its_modules() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(matches!(Kernel::usual(home.path()), Err(Error::Missing)));
+
+        let kernel = installed(home.path());
+
+        assert_eq!(kernel, Kernel::usual(home.path()).unwrap());
+        assert_eq!(kernel.version, "6.1.0-1-cloud-amd64");
+        let names: Vec<_> = kernel.modules.iter().filter_map(|path| path.file_name()).collect();
+        assert_eq!(names, ["fuse.ko"]);
+    }
+
+    #[test]
+    fn a_kernel_that_was_changed_is_never_booted() {
+        let home = tempfile::tempdir().unwrap();
+        let kernel = installed(home.path());
+
+        fs::remove_file(&kernel.image).unwrap();
+        fs::write(&kernel.image, b"another").unwrap();
+
+        assert!(matches!(Kernel::usual(home.path()), Err(Error::Changed(path)) if path == kernel.image));
+    }
+
+    #[test]
+    fn an_archive_is_made_once_for_the_programs_in_it() {
+        let home = tempfile::tempdir().unwrap();
+        let kernel = installed(home.path());
+        let (first, _) = kernel.archive(home.path(), b"carrier", b"guest").unwrap();
+        let (again, _) = kernel.archive(home.path(), b"carrier", b"guest").unwrap();
+        let (other, _) = kernel.archive(home.path(), b"carrier 2", b"guest").unwrap();
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+
+    #[test]
+    fn modules_of_a_persons_own_kernel_lie_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("vmlinuz");
+        fs::write(&image, b"kernel").unwrap();
+        assert_eq!(Kernel::own(&image).unwrap().modules, Vec::<PathBuf>::new());
+
+        let modules = folder.path().join("vmlinuz.modules");
+        fs::create_dir(&modules).unwrap();
+        fs::write(modules.join("fuse.ko"), b"module").unwrap();
+        fs::write(modules.join("order"), "fuse.ko\n").unwrap();
+
+        assert_eq!(Kernel::own(&image).unwrap().modules, [modules.join("fuse.ko")]);
+    }
+}

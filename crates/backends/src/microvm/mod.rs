@@ -1,0 +1,22 @@
+//! A machine with a kernel of its own, inside the namespaces that a sandbox has anyway.
+//!
+//! - [`launch`]: the `Backend`; what it adds to that of namespaces
+//! - [`monitor`]: which program runs machines here, and how
+//! - [`qemu`], [`firecracker`]: what these programs are told; pure
+//! - [`kernel`]: kernels and their modules in the state directory
+//! - [`initramfs`]: what a machine boots into; pure
+//! - [`warm`]: machines that were booted before
+//! - [`qmp`]: what QEMU is asked while a machine is saved
+//! - [`trial`]: whether this host's processor runs machines
+
+pub mod firecracker;
+pub mod initramfs;
+pub mod kernel;
+mod launch;
+pub mod monitor;
+pub mod qemu;
+pub mod qmp;
+pub mod trial;
+pub mod warm;
+
+pub use launch::{Microvm, Programs};

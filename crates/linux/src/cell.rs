@@ -1,0 +1,186 @@
+//! A program in a cell: beside the first process of a sandbox, in its PID namespace and control groups, with nothing around it
+//! but the files it needs, as a user who is nobody. For a virtual machine monitor, which holds what a machine can reach.
+
+use crate::{
+    caps::{self, CapSet},
+    clone::{self, Dumpable, Namespaces},
+    mount::{self, Access, Depth},
+    seccomp::{Filter, Nested, Relax, SetId},
+    spawn,
+};
+use rustix::{
+    fs::CWD,
+    process::{Resource, Rlimit, setrlimit},
+};
+use std::{
+    convert::Infallible,
+    ffi::{CString, c_char},
+    fs, io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// What is run, and what it has.
+#[derive(Debug)]
+pub struct Cell {
+    /// The program's path in the cell, and its arguments; the first is the program again.
+    pub command: Vec<CString>,
+    /// Paths of this mount namespace that are there under the same names, read-only. What is not there is left out.
+    pub shown: Vec<PathBuf>,
+    /// Files that are there under these names, read-only; places of this mount namespace.
+    pub files: Vec<(PathBuf, OwnedFd)>,
+    /// Devices that are there under the same names, writable.
+    pub devices: Vec<PathBuf>,
+    /// What it finds open under the numbers from 3 on.
+    pub descriptors: Vec<OwnedFd>,
+    /// Its standard output and its standard error.
+    pub output: OwnedFd,
+    /// The user and the group it is, in numbers of this user namespace.
+    pub user: (u32, u32),
+}
+
+/// The id it has inside: nobody's.
+const NOBODY: u32 = 65_534;
+
+/// Most bytes it may write into any file: its output.
+const MOST_OUTPUT: u64 = 256 << 10;
+/// Threads of all cells of one user namespace, of which there is one.
+const MOST_THREADS: u64 = 128;
+const MOST_FILES: u64 = 128;
+
+/// Calls of a sandbox's programs that a program in a cell does not need: it makes no sockets, it has them.
+const REFUSED: [libc::c_long; 8] = [
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+];
+
+/// Becomes the program; returns only with why not. It ends with its parent.
+///
+/// The caller is a process of one thread, with every power in its user namespace and a mount namespace of that one.
+pub fn execute(cell: Cell) -> io::Error {
+    let Err(err) = become_program(cell);
+    err
+}
+
+fn become_program(cell: Cell) -> io::Result<Infallible> {
+    let trees = Trees::open(&cell)?;
+    let (user, group) = cell.user;
+    spawn::become_user(user, group, &[])?;
+    // A change of ids closes the process to its own user, who has to write its maps.
+    clone::set_dumpable(Dumpable::Yes)?;
+    clone::unshare(Namespaces::CELL)?;
+    be_nobody(cell.user)?;
+    enter(trees)?;
+    let mut kept = Vec::new();
+    for one in cell.descriptors {
+        kept.push(rustix::io::fcntl_dupfd_cloexec(one, spawn::OUT_OF_THE_WAY)?);
+    }
+    let output = rustix::io::fcntl_dupfd_cloexec(cell.output, spawn::OUT_OF_THE_WAY)?;
+    let null = fs::File::open("/dev/null")?;
+    for (stream, number) in [(null.as_fd(), 0), (output.as_fd(), 1), (output.as_fd(), 2)] {
+        spawn::duplicate_onto(stream, number)?;
+    }
+    let first_free = spawn::place(&kept, 3)?;
+    crate::fd::close_on_exec_from(first_free)?;
+    for (resource, most) in [
+        (Resource::Core, 0),
+        (Resource::Fsize, MOST_OUTPUT),
+        (Resource::Nproc, MOST_THREADS),
+        (Resource::Nofile, MOST_FILES),
+    ] {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    caps::limit_to(CapSet::EMPTY)?;
+    rustix::thread::set_no_new_privs(true)?;
+    clone::die_with_parent()?;
+    Filter::but(&REFUSED).install()?;
+    Filter::compile(&Relax { caps: CapSet::EMPTY, nested: Nested::No, set_id: SetId::Refused }).install()?;
+    Err(replace(&cell.command))
+}
+
+fn replace(command: &[CString]) -> io::Error {
+    let Some(program) = command.first() else { return io::ErrorKind::InvalidInput.into() };
+    let mut arguments: Vec<*const c_char> = command.iter().map(|word| word.as_ptr()).collect();
+    arguments.push(std::ptr::null());
+    let environment = [std::ptr::null::<c_char>()];
+    // SAFETY: NUL-terminated strings and null-terminated arrays that outlive the call.
+    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// What its root is made of, attached nowhere yet.
+struct Trees {
+    trees: Vec<(PathBuf, OwnedFd, Form)>,
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Directory,
+    File,
+    Device,
+}
+
+impl Trees {
+    /// While this process may reach them by path.
+    fn open(cell: &Cell) -> io::Result<Trees> {
+        let mut trees = Trees { trees: Vec::new(), links: Vec::new() };
+        for path in &cell.shown {
+            let Ok(about) = fs::symlink_metadata(path) else { continue };
+            if about.is_symlink() {
+                trees.links.push((path.clone(), fs::read_link(path)?));
+                continue;
+            }
+            let form = if about.is_dir() { Form::Directory } else { Form::File };
+            trees.push(path, mount::clone_tree(CWD, path, Depth::Recursive)?, form);
+        }
+        for (path, place) in &cell.files {
+            trees.push(path, mount::clone_tree(place.as_fd(), Path::new(""), Depth::One)?, Form::File);
+        }
+        for path in cell.devices.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
+            trees.push(path, mount::clone_tree(CWD, path, Depth::One)?, Form::Device);
+        }
+        Ok(trees)
+    }
+
+    fn push(&mut self, path: &Path, tree: OwnedFd, form: Form) {
+        self.trees.push((path.to_owned(), tree, form));
+    }
+}
+
+/// One id inside; outside it is the one this process has.
+fn be_nobody((user, group): (u32, u32)) -> io::Result<()> {
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{NOBODY} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{NOBODY} {group} 1"))
+}
+
+/// The root becomes what was prepared, and nothing else.
+fn enter(trees: Trees) -> io::Result<()> {
+    mount::make_private()?;
+    let root = mount::tmpfs(&[(c"size", c"65536"), (c"nr_inodes", c"64"), (c"mode", c"0755")])?;
+    let place = mount::open_place(CWD, Path::new("/proc"))?;
+    mount::attach(root.as_fd(), place.as_fd())?;
+    for (path, tree, form) in trees.trees {
+        let target = match form {
+            Form::Directory => mount::make_dir(root.as_fd(), &path)?,
+            Form::File | Form::Device => mount::make_file(root.as_fd(), &path)?,
+        };
+        if form != Form::Device {
+            mount::restrict(tree.as_fd(), Access::ReadOnly, Depth::Recursive)?;
+        }
+        mount::attach(tree.as_fd(), target.as_fd())?;
+    }
+    for (path, leads_to) in trees.links {
+        let path = path.strip_prefix("/").map_err(io::Error::other)?;
+        rustix::fs::symlinkat(&leads_to, &root, path)?;
+    }
+    mount::make_read_only(root.as_fd(), Depth::One)?;
+    mount::pivot_into(root.as_fd())
+}
