@@ -22,6 +22,7 @@ pub mod dockerd;
 pub mod images;
 pub mod internet;
 mod leftovers;
+mod machine;
 pub mod posix;
 mod process;
 pub mod registry;

@@ -3,6 +3,7 @@
 use crate::{
     Terminal, binary,
     leftovers::Traces,
+    machine,
     process::{Airlock, Running},
 };
 use serde_json::Value;
@@ -33,7 +34,23 @@ impl World {
         let place = tempfile::Builder::new().prefix("aw-").tempdir_in(place).expect("a directory");
         let (home, work) = (place.path().join("home"), place.path().join("work"));
         fs::create_dir(&work).expect("a workspace");
+        if let Some(machines) = machine::kernels() {
+            machine::furnish(&home, &machines);
+        }
         World { home, work, place }
+    }
+
+    /// A world whose sandboxes can be machines (`--backend microvm`). `None` where there is no kernel; return then.
+    pub fn with_machines() -> Option<World> {
+        let Some(machines) = machine::kernels_of_tests() else {
+            crate::skip("there is no kernel for machines (cargo xtask test)");
+            return None;
+        };
+        let world = World::new();
+        if !world.home.exists() {
+            machine::furnish(&world.home, &machines);
+        }
+        Some(world)
     }
 
     /// The state directory; made by the first command.
@@ -76,7 +93,10 @@ impl World {
             ("TERM", OsStr::new("xterm")),
             ("AIRLOCK_HOME", self.home.as_os_str()),
         ];
-        Airlock::new(binary(), &env).args(args).dir(&self.work)
+        let mut args = args.into_iter().map(|arg| arg.as_ref().to_owned());
+        let verb: Option<OsString> = args.next();
+        let place = verb.as_ref().and_then(machine::flags).into_iter().flatten();
+        Airlock::new(binary(), &env).args(verb).args(place).args(args).dir(&self.work)
     }
 
     /// `airlock run FLAGS -- sh -c SCRIPT`.

@@ -1,26 +1,14 @@
 //! Machines with a kernel of their own. Each start costs about a second where the processor is emulated, so that sandboxes are shared.
 
-use airlock_tests::World;
-use std::{fs, os::unix::fs::symlink, path::PathBuf, process::Command};
-
-/// A world with a kernel: `AIRLOCK_TEST_MACHINES` names the directory `machines` of a state directory that has one
-/// (`airlock prefetch --backend microvm`). `None` where there is none, and nothing can be tried.
-fn world() -> Option<World> {
-    let machines = PathBuf::from(std::env::var_os("AIRLOCK_TEST_MACHINES")?);
-    // It is root's.
-    fs::read_dir(&machines).ok()?;
-    let world = World::new();
-    // The first command makes the state directory.
-    world.airlock(["ls"]).run().succeeded();
-    symlink(machines, world.home().join("machines")).expect("a kernel");
-    Some(world)
-}
+use crate::net::whole;
+use airlock_tests::{World, eventually, internet};
+use std::{fs, process::Command};
 
 const MACHINE: [&str; 2] = ["--backend", "microvm"];
 
 #[test]
 fn a_machine_has_a_kernel_of_its_own_and_the_programs_exit_code() {
-    let Some(world) = world() else { return };
+    let Some(world) = World::with_machines() else { return };
     let here = Command::new("uname").arg("-r").output().expect("uname").stdout;
 
     let ran = world.sh(MACHINE, "uname -r; exit 7").run();
@@ -32,7 +20,7 @@ fn a_machine_has_a_kernel_of_its_own_and_the_programs_exit_code() {
 
 #[test]
 fn what_a_machine_changes_is_a_copy_until_it_is_applied() {
-    let Some(world) = world() else { return };
+    let Some(world) = World::with_machines() else { return };
     world.write("kept.txt", "before\n");
     let id = world.detached(MACHINE, "echo after > kept.txt; touch ready; sleep 1000");
 
@@ -45,7 +33,7 @@ fn what_a_machine_changes_is_a_copy_until_it_is_applied() {
 
 #[test]
 fn the_monitor_is_nobody_with_nothing_around_it_and_ends_with_the_keeper() {
-    let Some(world) = world() else { return };
+    let Some(world) = World::with_machines() else { return };
     let id = world.detached(MACHINE, "sleep 1000");
     let state = world.state(&id);
     let init = state["init_pid"].as_u64().expect("a pid");
@@ -64,6 +52,98 @@ fn the_monitor_is_nobody_with_nothing_around_it_and_ends_with_the_keeper() {
     while fs::read_to_string(format!("/proc/{monitor}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn rules_and_secrets_hold_for_a_machine() {
+    let Some(world) = World::with_machines() else { return };
+    let Some(internet) = internet() else { return };
+    let (name, path) = (internet.name("web"), format!("/headers/{}", internet.mark()));
+    let (value, secret) = ("ghp_RealValueOfTheSecret0123456789abcdef", format!("TOKEN@{name}"));
+    let trust = format!("[network]\nextra_ca = \"{}\"\n", internet.ca().display());
+    fs::write(world.home().join("config.toml"), trust).expect("a configuration");
+
+    let script = format!(
+        "curl -sS -m 30 -o answer -w '%{{http_code}}' -H \"Authorization: Bearer $TOKEN\" https://{name}{path}; echo; \
+         grep -c $TOKEN answer; curl -sS -m 30 https://other.{name}/; echo $?"
+    );
+    let flags = MACHINE.into_iter().chain(["--workspace", "none", "--workdir", "/tmp", "--secret", &secret]);
+    let ran = world.sh(flags, &script).env("TOKEN", value).run();
+
+    assert_eq!(ran.stdout, "200\n1\n6\n", "{ran}");
+    let hits = internet.hits(&path);
+    let seen = hits.iter().find(|hit| hit["what"] == "headers").expect("a request");
+    assert_eq!(seen["headers"]["authorization"], format!("Bearer {value}"));
+}
+
+#[test]
+fn a_published_port_leads_to_a_server_on_a_machines_loopback_address() {
+    let Some(world) = World::with_machines() else { return };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a port").port();
+    let publish = format!("{port}:8000");
+    let server = whole(
+        "s = socket.create_server((\"127.0.0.1\", 8000))\nsay(\"ready\")\nwhile True:\n    p, _ = s.accept()\n    p.sendall(b\"hello\\n\")\n    p.close()\n",
+    );
+    let run = ["run", "-d", MACHINE[0], MACHINE[1], "--publish", &publish, "--", "python3", "-c", &server];
+    let id = world.airlock(run).run().succeeded().trim_end().to_owned();
+    eventually("the server", || world.airlock(["logs", &id]).run().stdout.contains("ready").then_some(()));
+
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it is published");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut said).expect("an answer");
+
+    assert_eq!(said, "hello\n");
+}
+
+#[test]
+fn files_programs_and_pauses_of_a_running_machine() {
+    let Some(world) = World::with_machines() else { return };
+    world.write("in.txt", "from outside\n");
+    let id = world.detached(MACHINE.into_iter().chain(["--pids", "64"]), "sleep 1000");
+
+    world.airlock(["cp", "in.txt", &format!("{id}:/tmp/in.txt")]).run().succeeded();
+    assert_eq!(world.exec(&id, "cat /tmp/in.txt; exit 5").run().to_string().contains("from outside"), true);
+    world
+        .exec(&id, "head -c 3000000 /dev/urandom > /tmp/out; sha256sum < /tmp/out > /tmp/sum")
+        .run()
+        .succeeded();
+    world.airlock(["cp", &format!("{id}:/tmp/out"), "out"]).run().succeeded();
+    let sum =
+        Command::new("sha256sum").stdin(fs::File::open(world.work().join("out")).expect("it came")).output();
+    let sum = String::from_utf8_lossy(&sum.expect("sha256sum").stdout).into_owned();
+    assert_eq!(world.exec(&id, "cat /tmp/sum").run().succeeded(), sum);
+
+    world.airlock(["pause", &id]).run().succeeded();
+    assert_eq!(world.state(&id)["status"], "paused");
+    world.airlock(["resume", &id]).run().succeeded();
+    let told: i64 = world.exec(&id, "date +%s").run().succeeded().trim().parse().expect("a time");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    assert!((told - i64::try_from(now).expect("a time")).abs() <= 5, "{told} {now}");
+
+    let bomb = "for i in $(seq 200); do sleep 900 >/dev/null 2>&1 & done; ls -d /proc/[0-9]* | wc -l";
+    let ran = world.exec(&id, &format!("({bomb}) 2>&1 | tail -1")).run();
+    let count: u32 = ran.stdout.trim().rsplit('\n').next().and_then(|word| word.parse().ok()).unwrap_or(64);
+    assert!(count <= 70, "{ran}");
+}
+
+#[test]
+fn root_of_a_machine_finds_nothing_of_the_host_and_hurts_nobody() {
+    let Some(world) = World::with_machines() else { return };
+    let other = world.detached(MACHINE, "echo mine > /tmp/secret-of-another; sleep 1000");
+    let tried = "ls /home/*/.ssh /root/.ssh 2>/dev/null; cat /tmp/secret-of-another 2>/dev/null; ls /dev/kvm /dev/net/tun /dev/fuse /dev/vport* 2>/dev/null; \
+                 mount -t tmpfs none /mnt 2>/dev/null && echo mounted; echo x > /proc/sysrq-trigger 2>/dev/null && echo sysrq; \
+                 kill -9 1; head -c 2000000 /dev/urandom; echo; echo done";
+    let ran = world
+        .airlock(["run"])
+        .args(MACHINE)
+        .args(["--", "sh", "-c", &format!("({tried}) | tail -c 5")])
+        .run();
+
+    assert_eq!(ran.stdout, "done\n", "{ran}");
+    let quiet = tried.replace("head -c 2000000 /dev/urandom; echo; ", "");
+    assert_eq!(world.sh(MACHINE, &quiet).run().stdout, "done\n");
+    world.exec(&other, "grep -q mine /tmp/secret-of-another").run().succeeded();
 }
 
 #[test]

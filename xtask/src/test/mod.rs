@@ -216,6 +216,7 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
     for wanted in [&WITH_RANGES, &SINGLE] {
         let user = users::ensure(wanted)?;
         users::clean_home(&user)?;
+        let machines = machines_of(&user, ground)?;
         for (path, name) in &suites {
             outcomes.push(run_twice(&format!("{name} as {}", user.name), |more| {
                 let mut suite = as_user(&user);
@@ -223,6 +224,7 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
                 let mut suite = ground.placed(suite);
                 login(&user, suite.env_clear());
                 ground.tell(&mut suite);
+                suite.envs(machines.as_ref().map(|machines| ("AIRLOCK_TEST_MACHINES", machines)));
                 suite
             })?);
         }
@@ -271,7 +273,16 @@ impl Ground {
     }
 }
 
-/// Has a kernel fetched and booted once. Root's machines only: a saved machine is as big as its memory.
+/// A copy of root's kernel and saved machine that belongs to a user, as their own `prefetch` would have left it.
+fn machines_of(user: &User, ground: &Ground) -> Result<Option<PathBuf>> {
+    let Some(machines) = &ground.machines else { return Ok(None) };
+    let copy = ground.scratch.folder(&format!("machines-{}", user.name))?;
+    succeed(Command::new("cp").args(["-a", "-T"]).arg(machines).arg(&copy))?;
+    succeed(Command::new("chown").arg("-R").arg(format!("{}:{}", user.name, user.gid)).arg(&copy))?;
+    Ok(Some(copy))
+}
+
+/// Has a kernel fetched and booted once.
 fn machines(airlock: &Path, scratch: &Scratch) -> Option<PathBuf> {
     let home = scratch.path().join("machines-home");
     let fetched = Command::new(airlock)
@@ -281,7 +292,7 @@ fn machines(airlock: &Path, scratch: &Scratch) -> Option<PathBuf> {
     match fetched {
         Ok(status) if status.success() => Some(home.join("machines")),
         _ => {
-            println!("there is no kernel for machines: their tests do nothing");
+            println!("there is no kernel for machines");
             None
         }
     }

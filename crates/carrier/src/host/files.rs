@@ -11,6 +11,7 @@ use std::{io, os::fd::OwnedFd, sync::Arc};
 /// The file mask of this process becomes 0.
 pub(crate) fn serve(socket: OwnedFd) -> io::Result<Server> {
     allow_descriptors()?;
+    rustix::process::umask(Mode::empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     serve_root(rustix::fs::open("/", flags, Mode::empty())?, socket)
 }

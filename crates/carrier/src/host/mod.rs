@@ -15,6 +15,7 @@ use crate::{
     link::{Link, Peer},
     mux::{Broken, Mux, Turn, Violation, Waiting},
 };
+use airlock_files::fuse::Server;
 use airlock_linux::{
     clone::{self, Dumpable},
     fd,
@@ -39,6 +40,8 @@ use std::{
 
 /// How long a machine may take from its orders until its guest runs. It may have to boot first.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a monitor may take from closing its ports to its end.
+const LAST_MOMENTS: Duration = Duration::from_secs(1);
 /// More orders than any sandbox needs.
 const MOST_ORDERS: u64 = 64 * 1024;
 
@@ -47,6 +50,8 @@ const MOST_ORDERS: u64 = 64 * 1024;
 pub(crate) enum Ended {
     #[error("the machine is gone")]
     Gone,
+    #[error("the machine's monitor {0}")]
+    Monitor(String),
     #[error("the machine was ended: {0}")]
     Rules(Violation),
     #[error("the machine was ended: {0}")]
@@ -75,26 +80,46 @@ impl From<Broken> for Ended {
 
 /// Runs until the keeper or the machine is gone.
 pub(crate) fn run() -> io::Result<()> {
-    clone::set_dumpable(Dumpable::No)?;
-    rustix::thread::set_name(c"airlock-carrier")?;
-    clone::die_with_parent()?;
-    let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
-    let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
     let outcome = fd::inherited(carry::OUTCOME)?;
-    let port = fd::inherited(carry::LINK_SOCKET)?;
-    let machine = orders(fd::inherited(carry::ORDERS)?)?;
-    let _files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
-    let mut host = Host::new(keeper, Mux::new(port)?, Some(outcome));
-    host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
+    let (mut host, signals, _files) = match prepare() {
+        Ok(prepared) => prepared,
+        Err(err) => {
+            let why = [&[carry::NOT_READY], chain(&err).as_bytes()].concat();
+            let _ = File::from(outcome).write_all(&why);
+            return Err(err);
+        }
+    };
+    host.outcome = Some(outcome);
+    let mut monitor = None;
     let ended = loop {
         match host.turn(Some(&signals)) {
-            Ok(Peer::There) => reap(&signals)?,
+            Ok(Peer::There) => {
+                if signals.take()?.is_some() {
+                    monitor = reap().or(monitor);
+                }
+            }
             Ok(Peer::Gone) => return Ok(()),
+            Err(Ended::Gone) => break monitor.or_else(await_monitor).map_or(Ended::Gone, Ended::Monitor),
             Err(ended) => break ended,
         }
     };
     host.give_up(&ended);
     Err(io::Error::other(ended))
+}
+
+/// Everything but where to say how it went.
+fn prepare() -> io::Result<(Host, Signals, Server)> {
+    clone::set_dumpable(Dumpable::No)?;
+    rustix::thread::set_name(c"airlock-carrier")?;
+    clone::die_with_parent()?;
+    let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
+    let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
+    let port = fd::inherited(carry::LINK_SOCKET)?;
+    let machine = orders(fd::inherited(carry::ORDERS)?)?;
+    let files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
+    let mut host = Host::new(keeper, Mux::new(port)?, None);
+    host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
+    Ok((host, signals, files))
 }
 
 fn orders(pipe: OwnedFd) -> io::Result<Machine> {
@@ -111,11 +136,29 @@ fn configure(machine: Machine) -> io::Result<Configure> {
     Ok(Configure { machine, seed, seconds, nanoseconds: now.subsec_nanos() })
 }
 
-fn reap(signals: &Signals) -> io::Result<()> {
-    if signals.take()?.is_some() {
-        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+/// How the monitor, the only child with a name, has ended; nothing while it runs.
+fn reap() -> Option<String> {
+    let mut last = None;
+    while let Ok(Some((_, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        last = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Some(format!("ended with {code}")),
+            (_, Some(signal)) => Some(format!("was ended by signal {signal}")),
+            _ => last,
+        };
     }
-    Ok(())
+    last
+}
+
+/// The same for one whose ports are closed already: the kernel closes them before it can be told of.
+fn await_monitor() -> Option<String> {
+    let end = Instant::now() + LAST_MOMENTS;
+    loop {
+        let told = reap();
+        if told.is_some() || Instant::now() >= end {
+            return told;
+        }
+        std::thread::sleep(LAST_MOMENTS / 100);
+    }
 }
 
 /// Keeper at one side, machine at the other.

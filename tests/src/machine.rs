@@ -1,0 +1,44 @@
+//! Where sandboxes of the suite run: in namespaces, or in machines with a kernel of their own.
+//!
+//! `AIRLOCK_TEST_BACKEND=microvm` makes every sandbox of every test a machine. `AIRLOCK_TEST_MACHINES` names the directory
+//! `machines` of a state directory that has a kernel (`airlock prefetch --backend microvm`).
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, DirBuilder},
+    os::unix::fs::{DirBuilderExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+/// Verbs that make sandboxes.
+const VERBS: [&str; 3] = ["run", "learn", "shell"];
+const BACKEND: &str = "microvm";
+
+/// Whether every sandbox is to be a machine.
+fn is_asked_for() -> bool {
+    env::var_os("AIRLOCK_TEST_BACKEND").is_some_and(|backend| backend == BACKEND)
+}
+
+/// A directory with a kernel that whoever runs this can read.
+pub(crate) fn kernels_of_tests() -> Option<PathBuf> {
+    let machines = PathBuf::from(env::var_os("AIRLOCK_TEST_MACHINES")?);
+    fs::read_dir(&machines).ok().map(|_| machines)
+}
+
+/// The same where every sandbox is to be a machine.
+pub(crate) fn kernels() -> Option<PathBuf> {
+    is_asked_for().then(kernels_of_tests).flatten()
+}
+
+/// Flags behind a verb.
+pub(crate) fn flags(verb: &OsString) -> Option<[&'static OsStr; 2]> {
+    let makes = VERBS.iter().any(|known| verb == known);
+    (makes && is_asked_for()).then(|| ["--backend", BACKEND].map(OsStr::new))
+}
+
+/// Makes a state directory that has the kernel.
+pub(crate) fn furnish(home: &Path, machines: &Path) {
+    DirBuilder::new().mode(0o700).create(home).expect("a state directory");
+    symlink(machines, home.join("machines")).expect("a kernel");
+}
