@@ -48,6 +48,10 @@ impl Served {
 fn files_behind_a_port_are_a_file_system() {
     let behind = tempfile::tempdir().unwrap();
     let Some(served) = Served::new(behind.path()) else { return };
+    // As in the carrier's own process; this thread has a mask of its own.
+    rustix::process::umask(Mode::empty());
+    airlock_linux::fuse::own_umask().unwrap();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     assert_eq!(posix::run(&served.path()), []);
 }
 
