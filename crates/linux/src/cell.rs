@@ -25,12 +25,8 @@ use std::{
 pub struct Cell {
     /// The program's path in the cell, and its arguments; the first is the program again.
     pub command: Vec<CString>,
-    /// Paths of this mount namespace that are there under the same names, read-only. What is not there is left out.
-    pub shown: Vec<PathBuf>,
-    /// Files that are there under these names, read-only; places of this mount namespace.
-    pub files: Vec<(PathBuf, OwnedFd)>,
-    /// Devices that are there under the same names, writable.
-    pub devices: Vec<PathBuf>,
+    /// Its files.
+    pub trees: Trees,
     /// What it finds open under the numbers from 3 on.
     pub descriptors: Vec<OwnedFd>,
     /// Its standard output and its standard error.
@@ -69,14 +65,13 @@ pub fn execute(cell: Cell) -> io::Error {
 }
 
 fn become_program(cell: Cell) -> io::Result<Infallible> {
-    let trees = Trees::open(&cell)?;
     let (user, group) = cell.user;
     spawn::become_user(user, group, &[])?;
     // A change of ids closes the process to its own user, who has to write its maps.
     clone::set_dumpable(Dumpable::Yes)?;
     clone::unshare(Namespaces::CELL)?;
     be_nobody(cell.user)?;
-    enter(trees)?;
+    enter(cell.trees)?;
     let mut kept = Vec::new();
     for one in cell.descriptors {
         kept.push(rustix::io::fcntl_dupfd_cloexec(one, spawn::OUT_OF_THE_WAY)?);
@@ -114,13 +109,14 @@ fn replace(command: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// What its root is made of, attached nowhere yet.
-struct Trees {
+/// What the root of a cell is made of, attached nowhere yet.
+#[derive(Debug)]
+pub struct Trees {
     trees: Vec<(PathBuf, OwnedFd, Form)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Directory,
     File,
@@ -128,10 +124,13 @@ enum Form {
 }
 
 impl Trees {
-    /// While this process may reach them by path.
-    fn open(cell: &Cell) -> io::Result<Trees> {
+    /// Paths of this mount namespace that are there under the same names, read-only (what is not there is left out); files
+    /// that are there under other names, places of this mount namespace; devices, writable.
+    ///
+    /// Nobody else may be changing this mount namespace meanwhile.
+    pub fn open(shown: &[PathBuf], files: &[(PathBuf, OwnedFd)], devices: &[PathBuf]) -> io::Result<Trees> {
         let mut trees = Trees { trees: Vec::new(), links: Vec::new() };
-        for path in &cell.shown {
+        for path in shown {
             let Ok(about) = fs::symlink_metadata(path) else { continue };
             if about.is_symlink() {
                 trees.links.push((path.clone(), fs::read_link(path)?));
@@ -140,10 +139,10 @@ impl Trees {
             let form = if about.is_dir() { Form::Directory } else { Form::File };
             trees.push(path, mount::clone_tree(CWD, path, Depth::Recursive)?, form);
         }
-        for (path, place) in &cell.files {
+        for (path, place) in files {
             trees.push(path, mount::clone_tree(place.as_fd(), Path::new(""), Depth::One)?, Form::File);
         }
-        for path in cell.devices.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
+        for path in devices.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
             trees.push(path, mount::clone_tree(CWD, path, Depth::One)?, Form::Device);
         }
         Ok(trees)

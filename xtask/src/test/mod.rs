@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 43] = [
+const PACKAGES: [Package; 44] = [
     Package {
         name: "qemu-system-x86",
         program: "qemu-system-x86_64",
@@ -44,6 +44,7 @@ const PACKAGES: [Package; 43] = [
     Package { name: "python3", program: "python3", reason: "makes system calls from inside" },
     Package { name: "python3-pip", program: "pip3", reason: "pip install works inside" },
     Package { name: "npm", program: "npm", reason: "npm install -g works inside" },
+    Package { name: "nftables", program: "nft", reason: "shows that the host's firewall bears no load" },
     Package { name: "iproute2", program: "ip", reason: "the virtual internet" },
     Package { name: "openssl", program: "openssl", reason: "certificates, and a client of TLS" },
     Package { name: "curl", program: "curl", reason: "a client of HTTP" },

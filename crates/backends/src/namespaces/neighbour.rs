@@ -4,7 +4,7 @@
 use super::{During, Failed};
 use airlock_engine::plan::chain;
 use airlock_linux::{
-    cell::{self, Cell},
+    cell::{self, Cell, Trees},
     clone::{self, Namespaces, Side},
     fd,
     idmap::IdMap,
@@ -64,41 +64,40 @@ impl Ready {
     /// Forks it. Called as root of user namespace A.
     pub(super) fn start(self, ids: &IdMap, user: &User) -> Result<(), Failed> {
         let nobody = nobody(ids, user);
+        let Ready { neighbour, files } = self;
+        // Before PID 1 goes on to change the mounts that both see.
+        let trees = Trees::open(&neighbour.shown, &files, &neighbour.devices)
+            .during("show the machine's monitor its files")?;
         match clone::fork(Namespaces::NONE, None).during("fork the machine's monitor")? {
             Side::Parent(_) => Ok(()),
-            Side::Child => self.run(nobody),
+            Side::Child => run(neighbour, trees, nobody),
         }
     }
+}
 
-    fn run(self, user: (u32, u32)) -> ! {
-        let Ok(talk) = self.neighbour.talk.try_clone() else { clone::exit_now(125) };
-        let Err(failed) = self.wait_and_become(user);
-        let mut text = vec![FAILED];
-        text.extend_from_slice(chain(&failed).as_bytes());
-        let _ = fd::send_all(talk.as_fd(), &text, &[]);
-        clone::exit_now(125)
-    }
+fn run(neighbour: Neighbour, trees: Trees, user: (u32, u32)) -> ! {
+    let Ok(talk) = neighbour.talk.try_clone() else { clone::exit_now(125) };
+    let Err(failed) = wait_and_become(neighbour, trees, user);
+    let mut text = vec![FAILED];
+    text.extend_from_slice(chain(&failed).as_bytes());
+    let _ = fd::send_all(talk.as_fd(), &text, &[]);
+    clone::exit_now(125)
+}
 
-    fn wait_and_become(self, user: (u32, u32)) -> Result<std::convert::Infallible, Failed> {
-        clone::die_with_parent().during("tie the machine to its sandbox")?;
-        let Ready { neighbour, files } = self;
-        let (mut word, mut sent) = ([0u8; 1], Vec::new());
-        fd::receive_with_fds(neighbour.talk.as_fd(), &mut word, &mut sent).during("hear from the keeper")?;
-        if word != [GO] {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
-        }
-        let descriptors = neighbour.descriptors.into_iter().chain(sent).collect();
-        let cell = Cell {
-            command: neighbour.command,
-            shown: neighbour.shown,
-            files,
-            devices: neighbour.devices,
-            descriptors,
-            output: neighbour.output,
-            user,
-        };
-        Err(cell::execute(cell)).during("execute the machine's monitor")
+fn wait_and_become(
+    neighbour: Neighbour,
+    trees: Trees,
+    user: (u32, u32),
+) -> Result<std::convert::Infallible, Failed> {
+    clone::die_with_parent().during("tie the machine to its sandbox")?;
+    let (mut word, mut sent) = ([0u8; 1], Vec::new());
+    fd::receive_with_fds(neighbour.talk.as_fd(), &mut word, &mut sent).during("hear from the keeper")?;
+    if word != [GO] {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
     }
+    let descriptors = neighbour.descriptors.into_iter().chain(sent).collect();
+    let cell = Cell { command: neighbour.command, trees, descriptors, output: neighbour.output, user };
+    Err(cell::execute(cell)).during("execute the machine's monitor")
 }
 
 /// Ids of the sandbox that no program in it has; where there is one id only, that.
