@@ -216,7 +216,7 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for wanted in [&WITH_RANGES, &SINGLE] {
         let user = users::ensure(wanted)?;
-        users::clean_home(&user)?;
+        let _home = users::clean_home(&user)?;
         let machines = machines_of(&user, ground)?;
         for (path, name) in &suites {
             outcomes.push(run_twice(&format!("{name} as {}", user.name), |more| {

@@ -60,8 +60,18 @@ pub(crate) fn ensure(wanted: &Wanted) -> Result<User> {
     find(name)?.with_context(|| format!("useradd made no user {name}"))
 }
 
-/// Empties the home directory.
-pub(crate) fn clean_home(user: &User) -> Result<()> {
+/// Empties the home directory, unless another run of the tests is in it. It is this run's, too, until the file is dropped.
+pub(crate) fn clean_home(user: &User) -> Result<fs::File> {
+    let path = format!("/run/lock/{}", user.name);
+    let in_use = fs::File::create(&path).with_context(|| format!("could not make {path}"))?;
+    if in_use.try_lock().is_ok() {
+        empty_home(user)?;
+    }
+    in_use.lock_shared().with_context(|| format!("could not lock {path}"))?;
+    Ok(in_use)
+}
+
+fn empty_home(user: &User) -> Result<()> {
     // Emptied as a whole, so it must be what we made: never some other directory that the name was given.
     if user.home != Path::new("/home").join(user.name) {
         bail!(
