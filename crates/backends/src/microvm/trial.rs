@@ -1,22 +1,32 @@
-//! Whether this host's processor runs machines: tried with one that does nothing but end.
+//! Whether this host's processor runs machines: tried with one that does nothing but end, then with the kernel that machines boot.
 //!
-//! A `/dev/kvm` that can be opened says little: in a machine within a machine it may be there and break at the first instruction.
+//! A `/dev/kvm` that can be opened says little: in a machine within a machine it may be there and break at the first instruction, or
+//! execute a few and no whole kernel.
 
-use super::{kernel, qemu};
+use super::{
+    kernel::{self, Kernel},
+    qemu,
+    qmp::{self, Qmp},
+};
+use airlock_linux::fd;
+use serde_json::Value;
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
-/// Why it does not; `None` where it does. Remembered until the host boots again, or QEMU or the device is another.
+/// Why it does not; `None` where it does. Remembered until the host boots again, or QEMU, the device or the kernel is another.
 #[must_use]
 pub fn why_not(home: &Path, version: &str) -> Option<String> {
     let Ok(device) = fs::metadata("/dev/kvm") else { return Some("there is no /dev/kvm".to_owned()) };
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let uid = rustix::process::geteuid().as_raw();
-    let key = format!("{version} {} {} {uid} {}", device.rdev(), device.ctime(), boot.trim());
+    let kernel = Kernel::usual(home).ok();
+    let booted = kernel.as_ref().map_or("none", |kernel| kernel.digest.as_str());
+    let key = format!("{version} {} {} {uid} {} {booted}", device.rdev(), device.ctime(), boot.trim());
     let noted = kernel::folder(home).join(format!("kvm-{uid}"));
     if let Ok(text) = fs::read_to_string(&noted)
         && let Some((told, why)) = text.split_once('\n')
@@ -24,7 +34,11 @@ pub fn why_not(home: &Path, version: &str) -> Option<String> {
     {
         return Some(why.to_owned()).filter(|why| !why.is_empty());
     }
-    let why = if may_open() { attempt(home) } else { Some("/dev/kvm may not be opened".to_owned()) };
+    let why = if may_open() {
+        attempt(home).or_else(|| kernel.and_then(|kernel| boots_not(&kernel.image)))
+    } else {
+        Some("/dev/kvm may not be opened".to_owned())
+    };
     // Where it cannot be noted it is tried again.
     let _ = kernel::put(&noted, format!("{key}\n{}", why.as_deref().unwrap_or_default()).as_bytes());
     why
@@ -40,17 +54,9 @@ fn attempt(home: &Path) -> Option<String> {
     if let Err(err) = kernel::put(&firmware, &firmware_that_ends()) {
         return Some(err.to_string());
     }
-    let tried = Command::new(qemu::PROGRAM)
-        .args(["-machine", "microvm,isa-serial=off", "-accel", "kvm", "-cpu", "host", "-m", "16M", "-bios"])
+    let tried = machine()
+        .args(["-m", "16M", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-bios"])
         .arg(&firmware)
-        .args([
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=1",
-            "-nodefaults",
-            "-no-user-config",
-            "-nographic",
-        ])
-        .args(["-no-reboot", "-sandbox", "on"])
         .stdin(Stdio::null())
         .output();
     match tried {
@@ -66,6 +72,45 @@ fn attempt(home: &Path) -> Option<String> {
         }
         Err(err) => Some(format!("{}: {err}", qemu::PROGRAM)),
     }
+}
+
+/// A kernel with nothing to mount ends its machine by itself, within a second where the processor runs it.
+fn boots_not(kernel: &Path) -> Option<String> {
+    match boot(kernel) {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => {
+            Some(format!("KVM is there and boots no kernel ({} s were not enough)", PATIENCE.as_secs()))
+        }
+        Err(err) => Some(format!("{}: {err}", qemu::PROGRAM)),
+    }
+}
+
+/// How long a kernel may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn boot(kernel: &Path) -> io::Result<Result<(), qmp::Error>> {
+    let (ours, theirs) = fd::pair()?;
+    let mut child = machine()
+        .args(["-m", "256M", "-append", "quiet panic=-1 reboot=t", "-kernel"])
+        .arg(kernel)
+        .args(["-chardev", "socket,id=orders,fd=0", "-mon", "chardev=orders,mode=control"])
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let ended = |event: &Value| event.get("event").is_some_and(|event| event == "SHUTDOWN");
+    let outcome = Qmp::connect(ours.into(), PATIENCE).and_then(|mut qmp| qmp.event(ended).map(drop));
+    child.kill()?;
+    child.wait()?;
+    Ok(outcome)
+}
+
+fn machine() -> Command {
+    let mut command = Command::new(qemu::PROGRAM);
+    command
+        .args(["-machine", "microvm,x-option-roms=off,isa-serial=off", "-accel", "kvm", "-cpu", "host"])
+        .args(["-nodefaults", "-no-user-config", "-nographic", "-no-reboot", "-sandbox", "on"]);
+    command
 }
 
 /// What the device `isa-debug-exit` makes of 0.
