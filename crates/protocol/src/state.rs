@@ -175,6 +175,8 @@ pub enum Cause {
     },
     /// The keeper died and took the sandbox along.
     KeeperDied,
+    /// The host was started anew.
+    HostRebooted,
     /// The sandbox's PID 1 ended unasked.
     GuestDied,
 }

@@ -109,6 +109,32 @@ fn a_sandbox_that_runs_is_committed_and_goes_on() {
 }
 
 #[test]
+fn a_bounded_disk_is_committed_and_exported_while_its_sandbox_runs() {
+    if who() != Who::Root {
+        return not_applicable("only host root has a disk of its own");
+    }
+    let Some(world) = with_busybox() else { return };
+    let script = "echo ready >/ready; while [ ! -e /go ]; do sleep 0.05; done; echo went on";
+    let id = world.detached(["--image", "bb:1", "--workspace", "none", "--disk", "64M"], script);
+    eventually("it runs", || world.exec(&id, "cat /ready").run().stdout.contains("ready").then_some(()));
+
+    world.airlock(["commit", &id, "bb:2"]).run().succeeded();
+    let [tree, file] = ["root.tar", "web.tar"].map(|name| world.aside("archives").join(name));
+    world.airlock(["export", &id, "--rootfs", "-o"]).args([&tree]).run().succeeded();
+    world.airlock(["export", &id, "-o"]).args([&file]).run().succeeded();
+    world.exec(&id, "touch /go").run().succeeded();
+    world.airlock(["wait", &id]).run().succeeded();
+
+    assert!(world.airlock(["logs", &id]).run().stdout.contains("went on"));
+    let look = "cat /ready; [ -e /go ] || echo no";
+    assert_eq!(says(&world, "bb:2", look), "ready\nno\n");
+    world.airlock(["images", "import"]).args([&tree]).args(["bb:3"]).run().succeeded();
+    assert_eq!(says(&world, "bb:3", look), "ready\nno\n");
+    let imported = world.airlock(["import"]).args([&file]).run().succeeded();
+    assert!(!imported.trim().is_empty(), "it names a sandbox");
+}
+
+#[test]
 fn a_sandbox_of_this_host_is_neither_committed_nor_exported_whole() {
     let world = World::new();
     world.sh(["--workspace", "none", "--keep", "--name", "web"], "true").run().succeeded();

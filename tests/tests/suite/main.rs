@@ -55,6 +55,7 @@ mod net_rules;
 mod net_tls;
 mod opened;
 mod packages;
+mod posix;
 mod probe;
 mod provided;
 mod provided_host;

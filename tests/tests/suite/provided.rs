@@ -1,15 +1,7 @@
 //! Programmable mounts: files that the keeper serves, as a person asks for them and a program sees them.
 
-use airlock_tests::{Who, World, eventually, posix, skip, who};
-use std::{env, fs, path::Path};
-
-/// The checks of [`posix`] that a kind of mount is known to fail, and why.
-const MEMORY: [(&str, &str); 0] = [];
-const REAL: [(&str, &str); 1] = [("a_pipe_has_a_name", "pipes are not made on the host")];
-/// On the host the directory's owner is no root, and cannot write what a mode forbids.
-const REAL_OF_A_USER: [(&str, &str); 2] =
-    [REAL[0], ("what_cannot_be_read_is_not_read", "root inside is an ordinary owner on the host")];
-const OVERLAY: [(&str, &str); 0] = [];
+use airlock_tests::{Who, World, eventually, skip, who};
+use std::fs;
 
 /// Whether this user may open the kernel's device.
 fn can_serve() -> bool {
@@ -18,79 +10,6 @@ fn can_serve() -> bool {
         skip(&format!("/dev/fuse cannot be opened: {err}"));
     }
     opened.is_ok()
-}
-
-/// Runs inside a sandbox, in place of this suite: see [`posix_in`].
-#[test]
-#[ignore = "runs inside a sandbox, for the tests below"]
-fn posix_inside() {
-    let Some(directory) = env::var_os("POSIX_DIRECTORY") else { return };
-    for (name, why) in posix::run(Path::new(&directory)) {
-        println!("\nposix: {name}: {why}");
-    }
-    println!("\nposix: done");
-}
-
-/// What fails of the checks in a directory inside a sandbox with these flags.
-fn posix_in(world: &World, flags: &[&str], directory: &str) -> Vec<String> {
-    let own = env::current_exe().expect("this suite has a path");
-    let suite = format!("{}:/suite:ro", own.display());
-    let variable = format!("POSIX_DIRECTORY={directory}");
-    let output = world
-        .airlock(["run", "--mount", &suite, "-e", &variable])
-        .args(flags)
-        .args(["--", "/suite", "--ignored", "--exact", "provided::posix_inside", "--nocapture"])
-        .run()
-        .succeeded();
-    let lines: Vec<String> =
-        output.lines().filter_map(|line| line.strip_prefix("posix: ")).map(str::to_owned).collect();
-    assert_eq!(lines.last().map(String::as_str), Some("done"), "{output}");
-    lines.into_iter().filter(|line| line != "done").collect()
-}
-
-fn assert_only(failed: &[String], known: &[(&str, &str)]) {
-    let is_known = |line: &&String| known.iter().any(|(name, _)| line.starts_with(&format!("{name}:")));
-    let unknown: Vec<&String> = failed.iter().filter(|line| !is_known(line)).collect();
-    assert!(unknown.is_empty(), "{unknown:#?}");
-    assert_eq!(failed.len(), known.len(), "fewer fail than are known to: {failed:#?}");
-}
-
-#[test]
-fn a_mount_in_memory_is_a_file_system() {
-    if !can_serve() {
-        return;
-    }
-    let world = World::new();
-    let failed = posix_in(&world, &["--workspace", "none", "--mount", "type=memory,dst=/m"], "/m");
-    assert_only(&failed, &MEMORY);
-}
-
-#[test]
-fn a_served_directory_is_a_file_system() {
-    if !can_serve() {
-        return;
-    }
-    let world = World::new();
-    let mount = format!("type=real,src={},dst=/m", world.aside("data").display());
-    let failed = posix_in(&world, &["--workspace", "none", "--mount", &mount], "/m");
-    match who() {
-        Who::Root => assert_only(&failed, &REAL),
-        _ => assert_only(&failed, &REAL_OF_A_USER),
-    }
-}
-
-#[test]
-fn an_overlay_of_two_mounts_is_a_file_system() {
-    if !can_serve() {
-        return;
-    }
-    let world = World::new();
-    let lower = world.aside("lower");
-    fs::write(lower.join("below"), "x").unwrap();
-    let mount = format!("type=overlay,lower={},upper=memory,dst=/m", lower.display());
-    let failed = posix_in(&world, &["--workspace", "none", "--mount", &mount], "/m");
-    assert_only(&failed, &OVERLAY);
-    assert_eq!(fs::read_dir(&lower).unwrap().count(), 1);
 }
 
 #[test]
@@ -294,4 +213,58 @@ fn what_would_lie_in_a_served_mount_is_refused() {
     let flags = ["--workspace", "none", "--mount", "type=memory,dst=/m", "--tmpfs", "/m/t"];
     let refused = world.sh(flags, "true").run().failed(125);
     assert!(refused.contains("router"), "{refused}");
+}
+
+#[test]
+fn a_served_mount_goes_with_its_keeper_and_nobody_waits_for_it() {
+    if !can_serve() {
+        return;
+    }
+    let world = World::new();
+    let mount = format!("type=real,src={},dst=/m", world.aside("data").display());
+    let script = "while :; do echo x >/m/a; cat /m/a >/dev/null; done";
+    let id = world.detached(["--workspace", "none", "--mount", &mount, "--keep"], script);
+    let written = world.aside("data").join("a");
+    eventually("it writes", || written.exists().then_some(()));
+    let state = world.state(&id);
+    let keeper = state["keeper_pid"].as_u64().expect("a keeper").to_string();
+    let init = state["init_pid"].as_u64().expect("a first process");
+
+    assert!(std::process::Command::new("kill").args(["-9", &keeper]).status().unwrap().success());
+
+    eventually("every process of it is gone", || {
+        let told = fs::read_to_string(format!("/proc/{init}/stat")).unwrap_or_default();
+        (told.is_empty() || told.contains(") Z ")).then_some(())
+    });
+    assert_eq!(world.state(&id)["status"], "crashed");
+    world.airlock(["start", &id]).run().succeeded();
+    fs::remove_file(&written).unwrap();
+    eventually("it writes again", || written.exists().then_some(()));
+}
+
+#[test]
+fn many_refusals_are_fewer_lines_of_the_ledger() {
+    if !can_serve() {
+        return;
+    }
+    let world = World::new();
+    let settings = "workspace = \"none\"\n[[provided]]\ntarget = \"/m\"\nprovider = { type = \"memory\" }\n\
+        hooks = [{ paths = \"**/*.key\", on = [\"create\"], do = \"deny\" }]\n";
+    let file = world.write("mounts.toml", settings);
+    let script = "import os
+def refused(name):
+    try: os.open(name, os.O_CREAT | os.O_WRONLY)
+    except PermissionError: return 1
+    return 0
+print(sum(refused('/m/same.key') for _ in range(3000)) + sum(refused(f'/m/{n}.key') for n in range(3000)))";
+    let config = file.to_str().expect("a plain path");
+    let run = ["run", "-d", "--keep", "--config", config, "--", "python3", "-c", script];
+    let id = world.airlock(run).run().succeeded();
+    world.airlock(["wait", id.trim()]).run().succeeded();
+
+    assert_eq!(world.airlock(["logs", id.trim()]).run().succeeded(), "6000\n");
+    let ledger = world.airlock(["ledger", id.trim()]).run().succeeded();
+    let lines = ledger.lines().filter(|line| line.contains(" /m/")).count();
+    assert!(ledger.contains("create /m/same.key"), "{ledger}");
+    assert!((2..3001).contains(&lines), "{lines} lines for 6000 refusals");
 }

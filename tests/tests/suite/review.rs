@@ -215,6 +215,116 @@ fn a_terminal_sees_no_escape_of_the_sandbox() {
 }
 
 #[test]
+fn each_change_is_shown_on_a_terminal_and_only_what_is_wanted_is_written() {
+    let world = project();
+    let before = picture(&world);
+    let script = "echo three >> a; rm -r d; mkdir -p n/e w; echo f > n/f; echo w > w/x; mv moved aa; rm gone";
+    world.sh(["--name", "s"], script).run().succeeded();
+
+    let mut terminal = world.on_terminal(["apply", "s", "--interactive"]);
+    for (path, keys) in [
+        ("a", "maybe\ny\n"),
+        ("aa", "y\n"),
+        ("d/x", "n\n"),
+        ("gone", "yes\n"),
+        ("n/e", "n\n"),
+        ("n/f", "n\n"),
+        ("w/x", "q\n"),
+    ] {
+        terminal.wait_for(&format!("apply {path}? [y]es, [n]o, [a]ll that follow, [q]uit: "));
+        terminal.type_keys(keys);
+    }
+    assert_eq!(terminal.wait(), 0);
+    let screen = terminal.wait_for("applied 3 files");
+
+    for shown in ["+three", "rename from moved", "-x", "new directory n/e", "+f", "+w"] {
+        assert!(screen.contains(shown), "{shown:?} in {screen}");
+    }
+    assert_eq!(
+        (world.read("a").as_str(), world.read("aa").as_str()),
+        ("one\ntwo\nthree\n", "some content\n")
+    );
+    for (name, is_there) in [("moved", false), ("gone", false), ("d/x", true), ("n", false), ("w", false)] {
+        assert_eq!(world.work().join(name).exists(), is_there, "{name}");
+    }
+
+    let mut terminal = world.on_terminal(["apply", "s", "--interactive"]);
+    terminal.wait_for("apply d/x? ");
+    terminal.type_keys("a\n");
+    assert_eq!(terminal.wait(), 0);
+    assert_eq!(world.airlock(["diff", "s", "--exit-code"]).run().code, 0);
+    world.airlock(["undo", "s"]).run().succeeded();
+    world.airlock(["undo", "s"]).run().succeeded();
+    assert_eq!(picture(&world), before);
+    let nobody = world.airlock(["apply", "s", "--interactive"]).run();
+    assert!(nobody.code == 2 && nobody.stderr.contains("not a terminal"), "{nobody}");
+}
+
+/// Every kind of change there is, in one run.
+const EVERY: &str = r"printf 'a\0b' > bin; printf 'c\0d' > was_bin; chmod 700 run; ln -s /elsewhere out; rm file; mkdir file; \
+    rm -r tree; echo plain > tree; head -c 5000000 /dev/zero | tr '\0' x > huge; truncate -s 3G sparse; mv -T old renamed; mkdir -p empty/er; \
+    printf 'no end' > noend; : > nothing; mkfifo pipe; rm gone; chmod 750 dir; printf 'a b\n' > 'with space'";
+
+#[test]
+fn every_kind_of_change_is_told_applied_and_undone_exactly() {
+    let world = World::new();
+    for name in ["tree/deep", "dir"] {
+        fs::create_dir_all(world.work().join(name)).unwrap();
+    }
+    for (name, text) in [
+        ("was_bin", "text\n"),
+        ("run", "#!\n"),
+        ("file", "f\n"),
+        ("tree/deep/x", "x\n"),
+        ("old", "same\n"),
+        ("gone", "g\n"),
+        ("dir/in", "i\n"),
+    ] {
+        world.write(name, text);
+    }
+    let before = picture(&world);
+    world.sh(["--name", "s"], EVERY).run().succeeded();
+
+    let shown = world.airlock(["diff", "s"]).run();
+    for text in [
+        "Binary files /dev/null and b/bin differ",
+        "Binary files a/was_bin and b/was_bin differ",
+        "old mode 100644\nnew mode 100700",
+        "new file mode 120000",
+        "+/elsewhere\n\\ No newline at end of file",
+        "deleted file mode 100644\n--- a/file",
+        "# new directory file",
+        "# deleted directory tree/deep",
+        "--- /dev/null\n+++ b/tree\n@@ -0,0 +1 @@\n+plain",
+        "(5000000 bytes), too large to show, differ",
+        "(3221225472 bytes), too large to show, differ",
+        "rename from old\nrename to renamed",
+        "# new directory empty/er",
+        "+no end\n\\ No newline at end of file",
+        "diff --git a/nothing b/nothing\nnew file mode 100644\n",
+        "# directory dir: mode 755 is now 750",
+        "+++ b/with space\t",
+    ] {
+        assert!(shown.stdout.contains(text), "{text:?} in {shown}");
+    }
+    assert!(shown.stderr.contains("pipe stays in the sandbox"), "{shown}");
+
+    world.airlock(["apply", "s"]).run().succeeded();
+    assert_eq!(world.airlock(["diff", "s", "--exit-code"]).run().code, 0);
+    let size = |name: &str| fs::symlink_metadata(world.work().join(name)).unwrap();
+    assert_eq!((size("sparse").size(), size("sparse").blocks() < 1000), (3 << 30, true), "holes stay holes");
+    assert_eq!((size("run").mode() & 0o7777, size("dir").mode() & 0o7777), (0o700, 0o750));
+    assert_eq!(
+        (fs::read(world.work().join("bin")).unwrap(), world.read("tree")),
+        (b"a\0b".to_vec(), "plain\n".to_owned())
+    );
+    assert!(size("file").is_dir() && size("out").is_symlink() && !world.work().join("pipe").exists());
+
+    world.airlock(["undo", "s"]).run().succeeded();
+    assert_eq!(picture(&world), before);
+}
+
+#[test]
 fn a_disk_of_its_own_is_reviewed_running_and_stopped() {
     if who() != Who::Root {
         return not_applicable("only root has disks with a bound of the kernel");

@@ -368,7 +368,7 @@ fn a_fork_killed_at_any_moment_loses_nothing() {
 }
 
 #[test]
-fn what_a_reboot_leaves_is_crashed_and_starts_again_with_its_files() {
+fn what_a_reboot_leaves_is_stopped_and_starts_again_with_its_files() {
     let world = World::new();
     world.detached(["--name", "web", "--workspace", "none"], "echo run >>/root/runs; exec sleep 100000");
     world.airlock(["fork", "web"]).run().succeeded();
@@ -384,8 +384,15 @@ fn what_a_reboot_leaves_is_crashed_and_starts_again_with_its_files() {
     told["init_pid"] = 1.into();
     told["cgroups"] = serde_json::json!(["/sys/fs/cgroup/no-such-group/airlock-x"]);
     fs::write(&path, told.to_string()).unwrap();
+    let before = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(before).unwrap();
 
-    assert_eq!(world.state("web")["status"], "crashed", "not lost");
+    let state = world.state("web");
+    assert_eq!(
+        (&state["status"], &state["exit"]["cause"]["cause"]),
+        (&"stopped".into(), &"host_rebooted".into())
+    );
+    assert!(world.airlock(["ls", "--all"]).run().succeeded().contains("host rebooted"));
     world.airlock(["start", "web"]).run().succeeded();
 
     eventually("it ran again", || {

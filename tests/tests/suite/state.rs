@@ -438,11 +438,8 @@ fn pause_freezes_and_resume_lets_go_on() {
         .airlock(["run", "-d", "--name", "web", "--", "sh", "-c", "while :; do echo x; sleep 0.02; done"])
         .run();
     pausable.succeeded();
-    let paused = world.airlock(["pause", "web"]).run();
-    if paused.code != 0 {
-        assert!(paused.stderr.starts_with("error: ") && paused.stderr.contains("why:"), "{paused}");
-        return airlock_tests::not_applicable("this user has no control group to freeze");
-    }
+    // By control groups, or where this user has none by PID 1 inside.
+    world.airlock(["pause", "web"]).run().succeeded();
 
     let lines = || world.airlock(["logs", "web"]).run().stdout.len();
     assert_eq!(status(&world, "web"), "paused");

@@ -294,3 +294,19 @@ fn git_adds_everything_but_what_is_hidden() {
         let _ = std::fs::remove_dir_all(world.work().join(".git"));
     }
 }
+
+#[test]
+fn git_is_told_of_what_is_hidden_since_the_last_start() {
+    let world = World::new();
+    world.write("old.key", "SECRET");
+    world.write("plain", "");
+    let script = "[ -d .git ] || git init -q .; git add -A && git ls-files";
+    world.sh(["--keep", "--name", "s", "-q"], script).run().succeeded();
+    world.write("new.key", "SECRET");
+
+    world.airlock(["start", "s"]).run().succeeded();
+    world.airlock(["wait", "s"]).run().succeeded();
+
+    let said = world.airlock(["logs", "s"]).run().succeeded();
+    assert!(said.ends_with("plain\n") && !said.contains("new.key") && !said.contains("fatal"), "{said}");
+}

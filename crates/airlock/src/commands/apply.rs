@@ -13,6 +13,7 @@ use crate::{
 use airlock_engine::review::refuse;
 use airlock_files::review::{Applied, Change, Changes, Kind, Protected, Style, Verb, Verdict};
 use std::{
+    collections::BTreeSet,
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
 };
@@ -151,36 +152,64 @@ fn choose(changes: &Changes, verdict: &mut Verdict) -> Result<(), Failure> {
             .fix("name the paths to apply, without --interactive"));
     }
     let style = if say::wants_colour() { Style::Colours } else { Style::Plain };
-    let mut chosen = Vec::new();
-    let mut rest = None;
-    for change in &verdict.free {
-        let goes_along = change.kind() == Kind::Directory || change.verb() == Verb::MovedAway;
-        let wanted = match rest {
-            Some(answer) => answer,
-            None if goes_along => true,
-            None => {
-                let mut out = io::stdout().lock();
-                write_patch(changes, change, style, &mut out)?;
-                out.flush()?;
-                drop(out);
-                match ask(&change.path)? {
-                    Answer::Yes => true,
-                    Answer::No => false,
-                    Answer::All => *rest.insert(true),
-                    Answer::Quit => *rest.insert(false),
-                }
+    let mut wanted = BTreeSet::new();
+    for change in verdict.free.iter().filter(|change| !goes_along(change, &verdict.free)) {
+        let mut out = io::stdout().lock();
+        write_patch(changes, change, style, &mut out)?;
+        out.flush()?;
+        drop(out);
+        match ask(&change.path)? {
+            Answer::Yes => drop(wanted.insert(change.path.clone())),
+            Answer::No => {}
+            Answer::All => {
+                let rest = verdict.free.iter().filter(|other| other.path >= change.path);
+                wanted.extend(rest.map(|change| change.path.clone()));
+                break;
             }
-        };
-        if wanted {
-            chosen.push(change.clone());
+            Answer::Quit => break,
         }
     }
-    let wanted: Vec<PathBuf> = chosen.iter().map(|change| change.path.clone()).collect();
-    // A file that moved goes from its old place only if it comes to the new one; a directory comes only with something in it.
-    chosen.retain(|change| change.renamed_to.as_ref().is_none_or(|to| wanted.contains(to)));
+    let chosen: Vec<Change> =
+        verdict.free.iter().filter(|change| is_chosen(change, &verdict.free, &wanted)).cloned().collect();
     verdict.conflicts.retain(|path| chosen.iter().any(|change| change.path == *path));
     verdict.free = chosen;
     Ok(())
+}
+
+/// Nobody is asked about a directory that comes or goes with what is in it, nor about the place that a file left.
+fn goes_along(change: &Change, all: &[Change]) -> bool {
+    match change.verb() {
+        Verb::MovedAway => true,
+        Verb::Added | Verb::Deleted if change.kind() == Kind::Directory => {
+            below(change, all).next().is_some()
+        }
+        _ => false,
+    }
+}
+
+/// A file goes from its old place if it comes to the new one; a directory comes with the first thing in it, and goes with
+/// the last.
+fn is_chosen(change: &Change, all: &[Change], wanted: &BTreeSet<PathBuf>) -> bool {
+    let is_wanted = |change: &Change| match &change.renamed_to {
+        Some(to) => wanted.contains(to),
+        None => wanted.contains(&change.path),
+    };
+    if !goes_along(change, all) || change.verb() == Verb::MovedAway {
+        return is_wanted(change);
+    }
+    let mut asked =
+        below(change, all).filter(|below| below.verb() == Verb::MovedAway || !goes_along(below, all));
+    match change.verb() {
+        Verb::Deleted => asked.all(is_wanted),
+        _ => asked.any(is_wanted),
+    }
+}
+
+/// Those that lie below one. All are in the order of their paths.
+fn below<'a>(change: &'a Change, all: &'a [Change]) -> impl Iterator<Item = &'a Change> {
+    let after = all.partition_point(|other| other.path <= change.path);
+    let rest = all.get(after..).unwrap_or_default();
+    rest.iter().take_while(move |other| other.path.starts_with(&change.path))
 }
 
 enum Answer {

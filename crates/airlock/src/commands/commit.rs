@@ -1,6 +1,6 @@
 //! `airlock commit`: an image of a sandbox's image and of what the sandbox changed.
 
-use super::{find, lifecycle, print_json};
+use super::{find, lifecycle, print_json, snapshot};
 use crate::{
     args::{CommitArgs, LayerCompression},
     epoch,
@@ -90,16 +90,17 @@ fn layers(sandbox: &Sandbox, packing: Packing, voice: Voice) -> Result<Vec<(Pack
     let mut add = |bytes| progress.add(bytes);
     if !lifecycle::is_live(sandbox)? {
         let _lock = lifecycle::free_lock(sandbox)?;
-        return Ok(root::changes(sandbox, packing, &mut add)?);
+        return Ok(root::changes(sandbox, None, packing, &mut add)?);
     }
     let mut keeper = Client::connect(sandbox)?;
     if let Reply::Refused(refusal) = keeper.ask(&Request::Hold)? {
         return Err(refusal.into());
     }
-    let layers = root::changes(sandbox, packing, &mut add);
+    let layers = snapshot::held_disk(sandbox)
+        .and_then(|disk| root::changes(sandbox, disk, packing, &mut add).map_err(Failure::from));
     // It goes on from here.
     drop(keeper);
-    Ok(layers?)
+    layers
 }
 
 /// Puts a layer into the store.

@@ -290,6 +290,7 @@ fn last_words(exit: &Exit, spec: &Spec) -> Option<String> {
         }),
         Cause::GuestDied => Some("ended: PID 1 of the sandbox died".to_owned()),
         Cause::KeeperDied => Some("ended: its keeper died".to_owned()),
+        Cause::HostRebooted => Some("ended: the host was rebooted".to_owned()),
         Cause::Exited | Cause::Signalled { .. } | Cause::NotStarted { .. } => None,
     }
 }
@@ -336,6 +337,7 @@ pub(super) fn exit_words(exit: &Exit) -> String {
         Cause::TimedOut => "timed out".to_owned(),
         Cause::NotStarted { why } => format!("not started: {why}"),
         Cause::KeeperDied => "keeper died".to_owned(),
+        Cause::HostRebooted => "host rebooted".to_owned(),
         Cause::GuestDied => "PID 1 died".to_owned(),
     }
 }

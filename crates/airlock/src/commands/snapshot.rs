@@ -184,7 +184,7 @@ pub(super) fn of_sandbox(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Orig
 }
 
 /// The bounded disk of a sandbox that runs, from its keeper.
-fn held_disk(sandbox: &Sandbox) -> Result<Option<OwnedFd>, Failure> {
+pub(super) fn held_disk(sandbox: &Sandbox) -> Result<Option<OwnedFd>, Failure> {
     if !take::has_kernels_disk(&sandbox.spec()?) {
         return Ok(None);
     }

@@ -3,15 +3,22 @@
 use super::{During, Failed};
 use airlock_linux::mount;
 use airlock_protocol::spec::HomeFile;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, Uid},
+    io::Errno,
+};
 use std::{
+    collections::HashSet,
     fs::File,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Component, Path},
 };
 
-/// Writes those that are not there yet: what the program made of one stays. Nothing of the host is shown below `root` yet, so that
+/// Bytes of a list that are looked at.
+const MOST_LISTED: u64 = 1 << 20;
+
+/// Writes those that are not there yet: what the program made of one stays; a list of ours gets the lines that it lacks. Nothing of the host is shown below `root` yet, so that
 /// none can be written to it.
 pub(super) fn write(
     root: BorrowedFd<'_>,
@@ -25,7 +32,7 @@ pub(super) fn write(
             // An earlier run of the program put something else there.
             Err(err) if matches!(err.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {
             }
-            Err(err) if err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {}
+            Err(err) if err.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {}
             written => written.during(&step)?,
         }
     }
@@ -47,9 +54,35 @@ fn write_one(root: BorrowedFd<'_>, home: &Path, file: &HomeFile, owner: (u32, u3
         }
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let made = rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o600))?;
-    give(&made, owner)?;
-    File::from(made).write_all(file.text.as_bytes())
+    match rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o600)) {
+        Ok(made) => {
+            give(&made, owner)?;
+            File::from(made).write_all(file.text.as_bytes())
+        }
+        Err(Errno::EXIST) => add_lines(&folder, Path::new(name), &file.text),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// Adds lines to a file of an earlier start. One that does not begin as ours, with the same comment, is the program's own.
+fn add_lines(folder: &OwnedFd, name: &Path, text: &str) -> io::Result<()> {
+    let Some(first) = text.lines().next().filter(|first| first.starts_with('#')) else { return Ok(()) };
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut there = File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?);
+    if !there.metadata()?.is_file() {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    (&there).take(MOST_LISTED).read_to_end(&mut bytes)?;
+    let old = String::from_utf8_lossy(&bytes);
+    let known: HashSet<&str> = old.lines().collect();
+    let missing: String =
+        text.lines().filter(|line| !known.contains(line)).map(|line| format!("{line}\n")).collect();
+    if old.lines().next() != Some(first) || missing.is_empty() {
+        return Ok(());
+    }
+    let end = if old.ends_with('\n') { "" } else { "\n" };
+    there.write_all(format!("{end}{missing}").as_bytes())
 }
 
 fn give(fd: &OwnedFd, (user, group): (u32, u32)) -> io::Result<()> {
@@ -84,6 +117,24 @@ mod tests {
 
         assert_eq!(fs::read_to_string(&netrc).unwrap(), "changed");
         assert_eq!(fs::read_to_string(dir.path().join("root/.config/gh/hosts.yml")).unwrap(), "placeholder");
+    }
+
+    #[test]
+    fn a_list_of_ours_gets_the_lines_that_it_lacks_and_the_programs_own_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::File::open(dir.path()).unwrap();
+        let list = |text: &str| HomeFile { path: "ignore".to_owned(), text: text.to_owned() };
+        let path = dir.path().join("root/ignore");
+
+        write(root.as_fd(), Path::new("/root"), &[list("# Ours.\n/a\n")], owner()).unwrap();
+        fs::write(&path, "# Ours.\n/a\n/own").unwrap();
+        write(root.as_fd(), Path::new("/root"), &[list("# Ours.\n/a\n/b\n")], owner()).unwrap();
+        write(root.as_fd(), Path::new("/root"), &[list("# Ours.\n/b\n")], owner()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# Ours.\n/a\n/own\n/b\n");
+
+        fs::write(&path, "/own\n").unwrap();
+        write(root.as_fd(), Path::new("/root"), &[list("# Ours.\n/b\n")], owner()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "/own\n");
     }
 
     #[test]

@@ -17,6 +17,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What the kernel keeps beside a layer that it writes to.
+const WORK: &str = "work";
+
 /// Where the copy is, for the keeper, and the mount that shows it.
 pub(super) struct Copied {
     pub(super) layer: OwnedFd,
@@ -35,7 +38,7 @@ pub(super) fn copied(
     let layers = || -> io::Result<Copied> {
         let place = mount::make_dir(disk, Path::new(WORKSPACE))?;
         let layer = layer(plan, bind, place.as_fd())?;
-        let work = mount::make_dir(place.as_fd(), Path::new("work"))?;
+        let work = mount::make_dir(place.as_fd(), Path::new(WORK))?;
         let (upper, work) = (fd_path(&layer), fd_path(&work));
         let lower: Vec<PathBuf> = below.iter().chain([project]).map(fd_path).collect();
         let lower: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
@@ -53,7 +56,8 @@ pub(super) fn copied(
 fn layer(plan: &Plan, bind: &Bind, place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let is_new = match rustix::fs::mkdirat(place, UPPER, Mode::RWXU) {
         Ok(()) => true,
-        Err(Errno::EXIST) => false,
+        // The kernel's directory is made when this one is done: whoever made it was killed before.
+        Err(Errno::EXIST) => !mount::exists(place, Path::new(WORK)),
         Err(err) => return Err(err.into()),
     };
     let layer = mount::make_dir(place, Path::new(UPPER))?;

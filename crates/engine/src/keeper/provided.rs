@@ -61,11 +61,11 @@ struct Telling {
 impl Telling {
     fn count(&self, mount: &Path, told: Told) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = match counted.len() {
-            few if few < MOST_TOLD => told,
-            _ => Told { path: "*".to_owned(), ..told },
-        };
-        *counted.entry((mount.to_owned(), told)).or_default() += 1;
+        let mut key = (mount.to_owned(), told);
+        if counted.len() >= MOST_TOLD && !counted.contains_key(&key) {
+            key.1.path = "*".to_owned();
+        }
+        *counted.entry(key).or_default() += 1;
         drop(counted);
         self.news.notify_one();
     }

@@ -61,16 +61,18 @@ pub fn refuse_host(spec: &Spec, what: &str) -> Result<(), Refusal> {
 }
 
 /// What a sandbox changed in its root, lowest first: one layer for each that it was forked from, and one of its own. It stands
-/// still meanwhile: it is stopped, or frozen. Each is in a file without a name; those that hold nothing are left out.
+/// still meanwhile: it is stopped, or frozen; `held` is the bounded disk of one that runs, as its keeper has it. Each is in a file without
+/// a name; those that hold nothing are left out.
 pub fn changes(
     sandbox: &Sandbox,
+    held: Option<OwnedFd>,
     form: Packing,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Vec<(Packed, File)>, Refusal> {
     let what = "what this sandbox changed could not be packed";
     let failed = |err: &dyn std::error::Error| refusal(125, what, Some(&chain(err)), None);
     let mut packed = Vec::new();
-    for (disk, ids) in take::written(sandbox)?.into_iter().rev() {
+    for (disk, ids) in take::written(sandbox, held)?.into_iter().rev() {
         let Ok(tree) = open_at(&disk, Path::new(PART)) else { continue };
         let file = super::archive::export::unnamed(sandbox.store()).map_err(|err| failed(&err))?;
         let work = |progress: &mut dyn FnMut(u64)| {

@@ -54,9 +54,7 @@ pub fn copied(
     let (spec, state) =
         (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
     let disk = match held {
-        Some(disk) => open_at(&disk, Path::new(".")).map_err(|err| {
-            refusal(125, "what this sandbox wrote cannot be reached", Some(&err.to_string()), None)
-        })?,
+        Some(disk) => open_held(&disk)?,
         None => open_disk(sandbox, &spec, state.status.is_live())?,
     };
     let ids = ids::of_told(&state.id_map, &state.group_map);
@@ -77,15 +75,17 @@ pub fn copied(
 }
 
 /// The disks that hold what a sandbox wrote, with their ids, topmost first: its own and the layers below it. It stands still
-/// meanwhile: it is stopped, or frozen.
-pub fn written(sandbox: &Sandbox) -> Result<Vec<(OwnedFd, IdMap)>, Refusal> {
+/// meanwhile: it is stopped, or frozen. `held` is the bounded disk of one that runs, as its keeper has it.
+pub fn written(sandbox: &Sandbox, held: Option<OwnedFd>) -> Result<Vec<(OwnedFd, IdMap)>, Refusal> {
     let (spec, state) =
         (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
-    let mut disks = Vec::new();
-    if sandbox.disk().exists() {
-        let disk = open_disk(sandbox, &spec, state.status.is_live())?;
-        disks.push((disk, ids::of_told(&state.id_map, &state.group_map)));
-    }
+    let disk = match held {
+        Some(disk) => Some(open_held(&disk)?),
+        None if sandbox.disk().exists() => Some(open_disk(sandbox, &spec, state.status.is_live())?),
+        None => None,
+    };
+    let ids = ids::of_told(&state.id_map, &state.group_map);
+    let mut disks: Vec<_> = disk.map(|disk| (disk, ids)).into_iter().collect();
     for layer in layers::layers_of(sandbox)? {
         let what = format!("the layer {} below this sandbox's disk cannot be read", layer.id);
         let disk = open_dir(&layer.disk).map_err(|err| refusal(125, &what, Some(&err.to_string()), None))?;
@@ -138,6 +138,12 @@ fn open_disk(sandbox: &Sandbox, spec: &Spec, is_live: bool) -> Result<OwnedFd, R
         }
         _ => open_dir(&sandbox.disk()).map_err(|err| unreachable(&err.to_string(), None)),
     }
+}
+
+/// The same of one that runs, as its keeper handed it over.
+fn open_held(disk: &OwnedFd) -> Result<OwnedFd, Refusal> {
+    let what = "what this sandbox wrote cannot be reached";
+    open_at(disk, Path::new(".")).map_err(|err| refusal(125, what, Some(&err.to_string()), None))
 }
 
 /// Copies the parts of a disk, but for the kernel's scratch directories.

@@ -5,7 +5,7 @@ use airlock_protocol::{
     SandboxId,
     state::{Cause, Exit, State, Status},
 };
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 /// One sandbox as a list shows it.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct Swept {
     pub failed: Vec<Error>,
 }
 
+/// By so much the clock may have been set since the host was started.
+const CLOCK_SET: Duration = Duration::from_secs(2);
 /// How the names of spare disks begin when they are out of sight.
 const SPARE: &[u8] = b".gone-spare-";
 
@@ -158,7 +160,8 @@ impl Store {
 }
 
 impl Sandbox {
-    /// The state as it is: where a keeper should be alive and is not, the sandbox is marked as crashed first.
+    /// The state as it is: where a keeper should be alive and is not, the sandbox is marked as crashed first; as stopped, where the
+    /// host was started anew since.
     pub fn repaired_state(&self) -> Result<State, Error> {
         match self.state() {
             Ok(state) if !state.status.is_live() => return Ok(state),
@@ -176,13 +179,25 @@ impl Sandbox {
         if let Err(err) = crate::keeper::guard::stand_down(self, &mut state) {
             eprintln!("airlock: what stood for protected paths of {} is left behind: {err}", state.id);
         }
-        state.status = Status::Crashed;
-        state.exit = Some(Exit { code: 137, cause: Cause::KeeperDied, at: now() });
+        let (status, cause) = match self.is_of_earlier_boot() {
+            true => (Status::Stopped, Cause::HostRebooted),
+            false => (Status::Crashed, Cause::KeeperDied),
+        };
+        state.status = status;
+        state.exit = Some(Exit { code: 137, cause, at: now() });
         state.keeper_pid = None;
         state.init_pid = None;
         state.cgroups.clear();
         self.write_state(&state)?;
         Ok(state)
+    }
+
+    /// Whether its state was written down before this host was last started.
+    fn is_of_earlier_boot(&self) -> bool {
+        let written = std::fs::metadata(self.folder().join("state.json")).and_then(|told| told.modified());
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = Duration::from_secs(u64::try_from(up.tv_sec).unwrap_or(0));
+        written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age > up + CLOCK_SET))
     }
 
     /// A state that a power cut left empty is told anew from the spec.

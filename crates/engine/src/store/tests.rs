@@ -141,6 +141,19 @@ fn a_sandbox_whose_lock_is_held_is_alive_and_one_whose_lock_is_free_has_crashed(
 }
 
 #[test]
+fn a_sandbox_that_ran_before_the_host_was_started_anew_is_stopped() {
+    let (_parent, store) = store();
+    let (sandbox, lock) = begun(&store, "one");
+    drop(lock);
+    let told = fs::File::options().write(true).open(sandbox.folder().join("state.json")).unwrap();
+    told.set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1)).unwrap();
+
+    let state = sandbox.repaired_state().unwrap();
+
+    assert_eq!((state.status, state.exit.unwrap().cause), (Status::Stopped, Cause::HostRebooted));
+}
+
+#[test]
 fn a_lock_outlives_the_process_that_took_it_in_a_child_that_inherited_it_until_kill_9() {
     let (_parent, store) = store();
     let (sandbox, lock) = begun(&store, "one");

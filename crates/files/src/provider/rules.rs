@@ -31,6 +31,8 @@ pub struct Rules {
 
 struct Rule {
     glob: Glob,
+    /// The same where `**/` stands for no directory at all.
+    without: Vec<Glob>,
     on: Vec<Touch>,
     action: Action,
 }
@@ -39,8 +41,12 @@ impl Rules {
     /// Checks the patterns.
     pub fn new(hooks: &[Hook], sink: Sink) -> std::result::Result<Rules, BadGlob> {
         let rule = |hook: &Hook| {
-            let glob = hook.paths.trim_start_matches('/').parse()?;
-            Ok(Rule { glob, on: hook.on.clone(), action: hook.action })
+            let text = hook.paths.trim_start_matches('/');
+            let without = without_directories(text)
+                .iter()
+                .map(|text| text.parse::<Glob>())
+                .collect::<std::result::Result<_, _>>()?;
+            Ok(Rule { glob: text.parse()?, without, on: hook.on.clone(), action: hook.action })
         };
         Ok(Rules { rules: hooks.iter().map(rule).collect::<std::result::Result<_, BadGlob>>()?, sink })
     }
@@ -67,8 +73,8 @@ impl Rules {
 impl Rule {
     /// A pattern of a directory counts for everything in it.
     fn matches(&self, path: &str) -> bool {
-        let parents = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
-        self.glob.matches(path) || parents.into_iter().any(|parent| self.glob.matches(parent))
+        let mut parts = path.match_indices('/').filter_map(|(at, _)| path.get(..at)).chain([path]);
+        parts.any(|part| self.glob.matches(part) || self.without.iter().any(|glob| glob.matches(part)))
     }
 
     /// Whether a directory's name decides about what is in it: always, unless the pattern looks at the last part only.
@@ -81,6 +87,16 @@ impl Rule {
         };
         last.is_empty()
     }
+}
+
+/// What a pattern is where its first `**/`, or those within it, stand for nothing: `**/*.key` is about the top too.
+fn without_directories(text: &str) -> Vec<String> {
+    let top = text.strip_prefix("**/").unwrap_or(text);
+    let mut others: Vec<String> =
+        [top.to_owned(), text.replace("/**/", "/"), top.replace("/**/", "/")].into();
+    others.retain(|other| other != text && !other.is_empty());
+    others.dedup();
+    others
 }
 
 impl Hooks for Rules {
@@ -131,6 +147,26 @@ mod tests {
         assert_eq!((open("secret"), open("secret/a/b")), (Err(Errno::ACCESS), Err(Errno::ACCESS)));
         assert_eq!((open("secrets"), open("a/secret")), (Ok(()), Ok(())));
         assert_eq!(heard.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn two_stars_stand_for_no_directory_too() {
+        for (pattern, path) in [
+            ("**/*.key", "a.key"),
+            ("**/*.key", "b/c/a.key"),
+            ("a/**/b", "a/b"),
+            ("**/a/**/b", "a/b"),
+            ("**/a/**/b", "x/a/y/b"),
+        ] {
+            let (rules, _) = rules(pattern, &[Touch::Open], Action::Deny);
+            assert_eq!(
+                rules.before(Touched { touch: Touch::Open, path }),
+                Err(Errno::ACCESS),
+                "{pattern} {path}"
+            );
+        }
+        let (rules, _) = rules("**/*.key", &[Touch::Open], Action::Deny);
+        assert_eq!(rules.before(Touched { touch: Touch::Open, path: "key" }), Ok(()));
     }
 
     #[test]

@@ -263,7 +263,7 @@ pub(super) fn transfer(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> io::
     Ok(place::unlink(from.0.as_fd(), from.1)?)
 }
 
-/// Copies a file or link with its mode, time and owner.
+/// Copies a file or link of the host with its mode, time, owner and attributes.
 pub(super) fn duplicate(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> io::Result<()> {
     let stat = rustix::fs::statat(from.0, from.1, AtFlags::SYMLINK_NOFOLLOW)?;
     let seen = Seen::new(&stat, 0);
@@ -278,9 +278,10 @@ pub(super) fn duplicate(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> io:
     }
     let mut source = File::from(super::tree::open_below(from.0.as_fd(), from.1, super::tree::FILE_FLAGS)?);
     let file = place::make_file(to.0.as_fd(), to.1, &mut source, seen.mode)?;
-    // Only root can give it to others, and only others' files need it.
+    place::copy_attributes(source.as_fd(), file.as_fd());
+    // Only root can give it to others, and only others' files need it. It is the host's own file: all its bits stay.
     if rustix::fs::fchown(&file, user, group).is_ok() {
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(seen.mode))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
     }
     place::set_mtime(file.as_fd(), seen.mtime)?;
     file.sync_data()

@@ -137,6 +137,29 @@ fn what_is_applied_is_no_change_any_more_and_is_undone_exactly() {
 }
 
 #[test]
+fn bits_and_attributes_of_the_hosts_own_files_come_back_from_any_journal() {
+    for place in places() {
+        let fixture = Fixture::within(tempfile::tempdir().unwrap());
+        let (host, upper) = (fixture.host("tool"), fixture.upper("tool"));
+        write(&host, "old\n");
+        write(&upper, "new\n");
+        let flags = rustix::fs::XattrFlags::empty();
+        let has_attributes = rustix::fs::setxattr(&host, "user.note", b"kept", flags).is_ok();
+        fs::set_permissions(&host, fs::Permissions::from_mode(0o4755)).unwrap();
+        let journals = place.path().join("review");
+
+        apply(&fixture, &journals);
+        assert_eq!(fs::metadata(&host).unwrap().mode() & 0o7777 & 0o6000, 0);
+        undo(&fixture, &journals);
+
+        assert_eq!(fs::metadata(&host).unwrap().mode() & 0o7777, 0o4755);
+        let mut value = [0; 8];
+        let length = rustix::fs::getxattr(&host, "user.note", &mut value[..]).unwrap_or(0);
+        assert_eq!(&value[..length], if has_attributes { &b"kept"[..] } else { b"" });
+    }
+}
+
+#[test]
 fn applies_are_undone_one_after_another() {
     let fixture = Fixture::new();
     let place = tempfile::tempdir().unwrap();

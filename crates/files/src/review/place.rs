@@ -6,9 +6,10 @@ use super::{
     tree::{DIRECTORY_FLAGS, look, open_below},
 };
 use rustix::{
+    buffer::spare_capacity,
     fs::{
-        AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, fchmod, fchown, openat,
-        renameat_with, unlinkat, utimensat,
+        AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags, fchmod,
+        fchown, openat, renameat_with, unlinkat, utimensat,
     },
     io::Errno,
 };
@@ -24,6 +25,8 @@ use std::{
 pub(super) type Owner = Option<(u32, u32)>;
 
 const BLOCK: usize = 256 << 10;
+/// Largest value and largest list of extended attributes (xattr(7)).
+const MOST_ATTRIBUTE: usize = 64 << 10;
 
 /// Opens a directory below another; the empty path is the directory itself.
 pub(super) fn open_directory(top: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
@@ -74,6 +77,20 @@ pub(super) fn set_mtime(file: BorrowedFd<'_>, (seconds, nanoseconds): (i64, u32)
         last_modification: Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) },
     };
     Ok(rustix::fs::futimens(file, &times)?)
+}
+
+/// Copies extended attributes, as far as the file system and this process's rights go.
+pub(super) fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
+    let (mut names, mut value) = (Vec::with_capacity(MOST_ATTRIBUTE), Vec::with_capacity(MOST_ATTRIBUTE));
+    if rustix::fs::flistxattr(from, spare_capacity(&mut names)).is_err() {
+        return;
+    }
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        value.clear();
+        if rustix::fs::fgetxattr(from, name, spare_capacity(&mut value)).is_ok() {
+            let _ = rustix::fs::fsetxattr(to, name, &value, XattrFlags::empty());
+        }
+    }
 }
 
 /// As [`set_mtime`], of a link itself.
