@@ -12,22 +12,15 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
 };
 
-/// How long somebody looks for the next message without sleeping.
-const MOMENT: Duration = Duration::from_micros(50);
-/// Who was away for so long has not had the processor.
-const AWAY: Duration = Duration::from_micros(15);
-/// For so long nobody looks without sleeping, where others wanted the processor.
-const BUSY: Duration = Duration::from_millis(200);
 /// Bytes of a stream that are taken before it is known whose they are.
 const AHEAD: usize = 64 << 10;
 
 /// A connection to a kernel.
 pub(super) enum Channel {
     /// Its device. Who waits for a message is woken by the event.
-    Device { device: OwnedFd, wake: OwnedFd, reading: Mutex<Pace> },
+    Device { device: OwnedFd, wake: OwnedFd, reading: Mutex<()> },
     /// A stream socket to somebody who carries the messages.
     Stream { socket: OwnedFd, inlet: Mutex<Inlet>, sending: Mutex<()> },
 }
@@ -35,7 +28,7 @@ pub(super) enum Channel {
 impl Channel {
     pub(super) fn device(device: OwnedFd, wake: OwnedFd) -> io::Result<Channel> {
         airlock_linux::fd::set_nonblocking(device.as_fd())?;
-        Ok(Channel::Device { device, wake, reading: Mutex::new(Pace::new()) })
+        Ok(Channel::Device { device, wake, reading: Mutex::default() })
     }
 
     pub(super) fn stream(socket: OwnedFd) -> Channel {
@@ -55,7 +48,8 @@ impl Channel {
     pub(super) fn next<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         match self {
             Channel::Device { device, wake, reading } => {
-                next_of_device(device.as_fd(), wake.as_fd(), &mut lock(reading), buffer)
+                let _turn = lock(reading);
+                next_of_device(device.as_fd(), wake.as_fd(), buffer)
             }
             Channel::Stream { socket, inlet, .. } => {
                 let read = |into: &mut [u8]| {
@@ -101,78 +95,23 @@ impl Channel {
 fn next_of_device<'b>(
     device: BorrowedFd<'_>,
     wake: BorrowedFd<'_>,
-    pace: &mut Pace,
     buffer: &'b mut [u8],
 ) -> Option<&'b [u8]> {
-    pace.begin(Instant::now());
     loop {
-        if !pace.is_hurried() {
-            let mut ready = [PollFd::new(&device, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
-            match rustix::event::poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return None,
-            }
-            if ready.last().is_some_and(|wake| wake.revents().contains(PollFlags::IN)) {
-                return None;
-            }
+        let mut ready = [PollFd::new(&device, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+        match rustix::event::poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        if ready.last().is_some_and(|wake| wake.revents().contains(PollFlags::IN)) {
+            return None;
         }
         match rustix::io::read(device, &mut *buffer) {
-            Ok(count) if count >= HEAD => {
-                pace.came(Instant::now());
-                return buffer.get(..count);
-            }
+            Ok(count) if count >= HEAD => return buffer.get(..count),
             // It was taken back before it was read, or was nothing yet.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) if pace.is_hurried() => {
-                std::thread::yield_now();
-                pace.came_back(Instant::now());
-            }
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             _ => return None,
         }
-    }
-}
-
-/// How quickly messages follow one another. To sleep and be woken takes longer than a program needs for its next request: so
-/// after one that came at once, who reads looks for the next for a moment before it sleeps. Not where somebody else
-/// wants the processor meanwhile.
-pub(super) struct Pace {
-    is_quick: bool,
-    can_be_quick: bool,
-    began: Instant,
-    looked: Instant,
-    /// Others want the processor, until then.
-    busy_until: Instant,
-}
-
-impl Pace {
-    fn new() -> Pace {
-        // With one processor the program that is waited for could not go on.
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let now = Instant::now();
-        let can_be_quick = processors > 1;
-        Pace { is_quick: false, can_be_quick, began: now, looked: now, busy_until: now }
-    }
-
-    fn begin(&mut self, now: Instant) {
-        (self.began, self.looked) = (now, now);
-    }
-
-    fn is_hurried(&self) -> bool {
-        self.is_quick
-    }
-
-    /// There was nothing, and whoever else wanted the processor had it.
-    fn came_back(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.looked) > AWAY {
-            self.busy_until = now + BUSY;
-        }
-        self.looked = now;
-        self.is_quick &= now < self.began + MOMENT && now >= self.busy_until;
-    }
-
-    /// A message came.
-    fn came(&mut self, now: Instant) {
-        self.is_quick = self.can_be_quick && now < self.began + MOMENT && now >= self.busy_until;
     }
 }
 
@@ -254,35 +193,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn who_reads_looks_again_only_while_messages_come_at_once_and_nobody_else_wants_the_processor() {
-        let start = Instant::now();
-        let at = |micros: u64| start + Duration::from_micros(micros);
-        let mut pace =
-            Pace { is_quick: false, can_be_quick: true, began: start, looked: start, busy_until: start };
-        let hurried = |pace: &mut Pace, events: &[(bool, u64)]| {
-            for (came, micros) in events {
-                if *came { pace.came(at(*micros)) } else { pace.came_back(at(*micros)) }
-            }
-            pace.is_hurried()
-        };
-
-        assert!(!hurried(&mut pace, &[(true, 400)]), "it slept for long");
-        pace.begin(at(400));
-        assert!(hurried(&mut pace, &[(true, 430)]), "the next came soon");
-        pace.begin(at(430));
-        assert!(hurried(&mut pace, &[(false, 440), (false, 450)]));
-        assert!(!hurried(&mut pace, &[(false, 460), (false, 470), (false, 485)]), "the moment is over");
-        pace.begin(at(500));
-        assert!(hurried(&mut pace, &[(true, 520)]));
-        pace.begin(at(520));
-        assert!(!hurried(&mut pace, &[(false, 560)]), "somebody else had the processor");
-        pace.begin(at(600));
-        assert!(!hurried(&mut pace, &[(true, 610)]), "and may want it still");
-        pace.begin(at(300_000));
-        assert!(hurried(&mut pace, &[(true, 300_010)]));
-    }
 
     /// All messages of a stream that comes in pieces of these sizes, one after another and over again.
     fn messages(stream: &[u8], pieces: &[usize], most: usize) -> Vec<Vec<u8>> {
