@@ -15,7 +15,7 @@ use airlock_engine::{
     inside,
     keeper::{
         self, Keeper, Tasks,
-        birth::{self, Born, Guest, Keep},
+        birth::{self, Born, Guest, Keep, Wish},
         life::{self, News},
     },
     store::{Lock, Sandbox},
@@ -25,6 +25,7 @@ use airlock_protocol::{
     control::{Begin, Owner, Refusal, Reply},
     frame::{Decoder, Frame},
     secret::Values,
+    spec::Spec,
     state::{Cause, Exit, Status},
 };
 use std::{
@@ -43,8 +44,8 @@ pub(crate) static GUEST: Guest<'static> =
 const CONNECTION: i32 = 3;
 const LOCK: i32 = 4;
 
-/// Owns the sandbox until it ends.
-pub(crate) fn run(args: &KeepArgs) -> Outcome {
+/// Owns the sandbox until it ends. Whoever started it may know its spec already.
+pub(crate) fn run(args: &KeepArgs, spec: Option<Spec>) -> Outcome {
     let inherited = |number| {
         fd::inherited(number)
             .map_err(|_| Failure::new("`airlock keep` is started by airlock itself, for each sandbox"))
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &KeepArgs) -> Outcome {
     {
         return visit::keep(&sandbox, lock, socket, &first.begin);
     }
-    match begin(first, &sandbox) {
+    match begin(first, &sandbox, spec) {
         Ok((born, place, listener, first)) => keep(&sandbox, lock, (born, &place), listener, (socket, first)),
         Err(refusal) => Ok(refuse(&sandbox, lock, &socket, refusal)),
     }
@@ -115,6 +116,7 @@ struct Started {
 fn begin(
     first: io::Result<Started>,
     sandbox: &Sandbox,
+    spec: Option<Spec>,
 ) -> Result<(Born, Place, UnixListener, Started), Refusal> {
     let refused = |what: &str| {
         let what = what.to_owned();
@@ -123,8 +125,10 @@ fn begin(
     keeper::forbid_memory_images().map_err(refused("memory images of the keeper cannot be forbidden"))?;
     let mut first = first.map_err(refused("the command that starts this sandbox said nothing"))?;
     let listener = server::listen(sandbox).map_err(refused("nobody could connect to this sandbox"))?;
-    let place = place::choose(sandbox)?;
-    let born = birth::build(sandbox, place.backend(), place.first(), &first.passed, &first.begin)?;
+    let spec = spec.map_or_else(|| birth::spec_of(sandbox), Ok)?;
+    let place = place::choose(sandbox, &spec)?;
+    let wish = Wish { spec, passed: &first.passed, begin: &first.begin };
+    let born = birth::build(sandbox, place.backend(), place.first(), wish)?;
     // They are the gate's now.
     first.begin.values = Values::default();
     Ok((born, place, listener, first))
@@ -188,6 +192,7 @@ async fn live(
     let mut door = Tasks::new();
     door.spawn_local(server::serve(keeper.clone(), listener, first));
     let outcome = life::run(&keeper, awake.life, &mut tasks).await;
+    let outcome = outcome.map_err(|refusal| keeper.farewell(place.backend()).unwrap_or(refusal));
     birth::finish(&keeper, &outcome, &news).await;
     let stays = keeper.stays() && outcome.is_ok();
     let keep = if stays { Keep::Yes } else { Keep::No(keeper.retire()) };

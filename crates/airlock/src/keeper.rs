@@ -8,7 +8,7 @@ use airlock_linux::{
     detach::{self, Detached, Side},
     fd, job,
 };
-use airlock_protocol::spec::Limits;
+use airlock_protocol::spec::Spec;
 use std::{
     ffi::{CString, OsString},
     fs::{File, OpenOptions},
@@ -23,33 +23,51 @@ use std::{
 /// Variables a keeper needs: to find newuidmap, its home, and the user's systemd.
 const NEEDED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
 
-/// Starts the keeper and gives our end of its first connection. The keeper has the lock from its first moment on:
-/// there is no time at which a live sandbox looks dead.
-pub(crate) fn start(sandbox: &Sandbox, limits: &Limits, lock: Lock) -> Result<Client, Failure> {
-    spawn(sandbox, limits, &lock).map_err(|err| Failure::because("could not start the keeper", &err))
+/// What a keeper is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum For<'a> {
+    /// A program, as this spec says, which is the one that is written down.
+    Program(&'a Spec),
+    /// Somebody who only looks at the files.
+    Visit,
 }
 
-fn spawn(sandbox: &Sandbox, limits: &Limits, lock: &Lock) -> io::Result<Client> {
+/// Starts the keeper and gives our end of its first connection. The keeper has the lock from its first moment on:
+/// there is no time at which a live sandbox looks dead.
+pub(crate) fn start(sandbox: &Sandbox, what: For<'_>, lock: Lock) -> Result<Client, Failure> {
+    spawn(sandbox, what, &lock).map_err(|err| Failure::because("could not start the keeper", &err))
+}
+
+fn spawn(sandbox: &Sandbox, what: For<'_>, lock: &Lock) -> io::Result<Client> {
     let (ours, theirs) = fd::pair()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log = log_file(sandbox)?;
     let descriptors = [null.as_fd(), log.as_fd(), log.as_fd(), theirs.as_fd(), lock.as_fd()];
     let environment = environment(sandbox);
-    match scope(sandbox, limits)? {
+    match scope(sandbox, what)? {
         Some(scope) => execute(sandbox, scope, &environment, &descriptors)?,
-        None => fork(sandbox, &environment, &descriptors)?,
+        None => fork(sandbox, what, &environment, &descriptors)?,
     }
     Client::from_fd(ours)
 }
 
 /// Goes on as the keeper in a second process.
-fn fork(sandbox: &Sandbox, environment: &[CString], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn fork(
+    sandbox: &Sandbox,
+    what: For<'_>,
+    environment: &[CString],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let title = &format!("airlock keep {}", sandbox.id());
     match detach::fork(&Detached { title, environment, descriptors })? {
         Side::Parent => Ok(()),
         Side::Child => {
             let args = KeepArgs { id: sandbox.id().clone() };
-            let code = keep::run(&args).unwrap_or_else(|failure| {
+            let spec = match what {
+                For::Program(spec) => Some(spec.clone()),
+                For::Visit => None,
+            };
+            let code = keep::run(&args, spec).unwrap_or_else(|failure| {
                 say_failure(&failure);
                 failure.code
             });
@@ -76,7 +94,8 @@ fn execute(
     Ok(())
 }
 
-fn scope(sandbox: &Sandbox, limits: &Limits) -> io::Result<Option<Vec<String>>> {
+fn scope(sandbox: &Sandbox, what: For<'_>) -> io::Result<Option<Vec<String>>> {
+    let For::Program(Spec { limits, .. }) = what else { return Ok(None) };
     let needs_group = limits.memory.is_some() || limits.cpu_millis.is_some();
     if !needs_group || rustix::process::geteuid().is_root() {
         return Ok(None);

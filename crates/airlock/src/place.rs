@@ -2,13 +2,11 @@
 
 use crate::{failure::Failure, keep::GUEST, say::Voice};
 use airlock_backends::namespaces::Namespaces;
-use airlock_engine::{
-    Backend,
-    keeper::birth::Guest,
-    plan::{chain, refusal},
-    store::Sandbox,
+use airlock_engine::{Backend, keeper::birth::Guest, store::Sandbox};
+use airlock_protocol::{
+    control::Refusal,
+    spec::{self, Spec},
 };
-use airlock_protocol::{control::Refusal, spec};
 
 /// A place to run.
 pub(crate) struct Place {
@@ -28,9 +26,7 @@ impl Place {
 }
 
 /// The place that a sandbox asks for.
-pub(crate) fn choose(sandbox: &Sandbox) -> Result<Place, Refusal> {
-    let spec =
-        sandbox.spec().map_err(|err| refusal(125, "the sandbox's spec is lost", Some(&chain(&err)), None))?;
+pub(crate) fn choose(sandbox: &Sandbox, spec: &Spec) -> Result<Place, Refusal> {
     match spec.backend {
         spec::Place::Namespaces => Ok(Place { backend: Box::new(Namespaces), first: &GUEST }),
         spec::Place::Microvm => machine(sandbox.store().home(), spec.kernel.as_deref()),

@@ -195,7 +195,7 @@ fn start(
         std::os::unix::fs::chown(sandbox.disk(), Some(IMAGES_FIRST), Some(IMAGES_FIRST)).map_err(failed)?;
     }
     let (read, write) = io::pipe().map_err(failed)?;
-    let mut client = keeper::start(sandbox, &spec.limits, lock)?;
+    let mut client = keeper::start(sandbox, keeper::For::Program(spec), lock)?;
     let begin = Begin { owner: Owner::Foreground, values: step.secrets.1.clone(), ssh: Ssh::default() };
     let stdout = step.stdout.as_ref().map_or(write.as_fd(), |file| file.as_fd());
     client.begin(&begin, &[stdout, write.as_fd()])?;

@@ -9,7 +9,7 @@ use airlock_doors::control::server;
 use airlock_engine::{
     keeper::{
         self, Keeper, Tasks,
-        birth::{self, Born, Keep},
+        birth::{self, Born, Keep, Wish},
         visit,
     },
     store::{Lock, Sandbox},
@@ -47,7 +47,8 @@ fn build(sandbox: &Sandbox, begin: &Begin) -> Result<Born, Refusal> {
         why: Some(err.to_string()),
         fix: None,
     })?;
-    birth::build(sandbox, &Namespaces, &GUEST, &[], begin)
+    let wish = Wish { spec: birth::spec_of(sandbox)?, passed: &[], begin };
+    birth::build(sandbox, &Namespaces, &GUEST, wish)
 }
 
 async fn stand(born: Born, socket: OwnedFd) -> io::Result<Rc<Keeper>> {

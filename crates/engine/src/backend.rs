@@ -22,6 +22,12 @@ pub trait Backend {
     /// [`Launched::sealing`]. On an error PID 1 is dead or about to be killed by the caller.
     fn seal(&self, plan: &Plan, launched: &Launched) -> Result<(), Refusal>;
 
+    /// Why PID 1 ended though it was sealed, where it could not become the guest. Asked when no program could be started.
+    fn farewell(&self, plan: &Plan, launched: &Launched) -> Option<Refusal> {
+        let _ = (plan, launched);
+        None
+    }
+
     /// What a person should know of the machine, where the place has one.
     fn machine(&self) -> Option<Machine> {
         None
@@ -72,6 +78,11 @@ pub struct Launched {
     pub terminals: OnceCell<OwnedFd>,
     /// Readable when it is sealed, or will never be; gone after that.
     pub sealing: RefCell<Option<OwnedFd>>,
+    /// Where PID 1 says why it could not become the guest; there when it is sealed.
+    pub farewell: RefCell<Option<OwnedFd>>,
+    /// The mount namespace PID 1 was in before it was sealed; there when it is. Whoever drops it last takes the mounts in
+    /// it down, which takes as long as many of them were made.
+    pub building: RefCell<Option<OwnedFd>>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
     /// The kernel's devices of the programmable mounts, in the plan's order; there when it is sealed.

@@ -173,6 +173,11 @@ pub struct Writing {
 }
 
 impl Writing {
+    /// Whether nothing is left to wait for.
+    pub fn is_done(&self) -> bool {
+        self.programs.is_empty()
+    }
+
     /// Waits until they are written.
     pub fn finish(self) -> Result<(), Error> {
         for (program, child) in self.programs {

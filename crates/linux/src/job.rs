@@ -80,6 +80,11 @@ pub fn give_way() {
     let _ = rustix::process::setpriority_process(None, WAY);
 }
 
+/// The same for another process, so far as it may be told so.
+pub fn let_go_behind(pid: rustix::process::Pid) {
+    let _ = rustix::process::setpriority_process(Some(pid), WAY);
+}
+
 /// Whether this process was started with a signal ignored (`nohup`, background jobs of a script): then the person
 /// does not want it to have an effect.
 pub fn is_ignored(signal: i32) -> bool {

@@ -32,6 +32,7 @@ fn race(field: &Field, measure: &'static str, crowd: u32, rounds: usize) -> Vec<
     for _ in 0..rounds {
         for (contender, samples) in &mut lanes {
             samples.extend(rate(contender, crowd));
+            field.ours.iter().flatten().for_each(Ours::settle);
         }
     }
     lanes.into_iter().map(|(contender, samples)| contender.figure(measure, "per second", samples)).collect()

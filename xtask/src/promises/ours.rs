@@ -17,7 +17,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
+
+/// Longer than any crowd takes to be removed.
+const LONGEST_TO_SETTLE: Duration = Duration::from_secs(30);
 
 /// Who runs it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,6 +180,16 @@ impl Ours {
             command.args(["--", "/bin/true"]);
             command
         })
+    }
+
+    /// Waits until what earlier runs left to be removed is gone: the next contender is not to pay for it.
+    pub(crate) fn settle(&self) {
+        let is_left =
+            || fs::read_dir(self.state.join("sandboxes")).is_ok_and(|mut left| left.next().is_some());
+        let until = Instant::now() + LONGEST_TO_SETTLE;
+        while is_left() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Starts a sandbox that stays.

@@ -78,11 +78,22 @@ impl Verb {
     pub(crate) fn quick(words: &[OsString]) -> Option<Verb> {
         let (verb, rest) = words.split_first()?;
         match verb.to_str()? {
-            "run" => alone(rest).map(|args| Verb::Run(Box::new(args))),
+            "run" => plain(rest).or_else(|| alone(rest)).map(|args| Verb::Run(Box::new(args))),
             "exec" => alone(rest).map(Verb::Exec),
             _ => None,
         }
     }
+}
+
+/// `run` with a command and no flag needs no grammar at all.
+fn plain(words: &[OsString]) -> Option<RunArgs> {
+    let command = match words {
+        [dashes, command @ ..] if dashes == "--" => command,
+        [first, ..] if !first.as_encoded_bytes().starts_with(b"-") => words,
+        _ => return None,
+    };
+    let command = command.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+    (!command.is_empty()).then(|| RunArgs { command, ..RunArgs::default() })
 }
 
 /// The arguments of one verb, if there is nothing wrong with them.
@@ -412,6 +423,9 @@ mod tests {
     fn the_grammar_of_one_verb_reads_what_the_grammar_of_all_reads() {
         for line in [
             "run -- make test",
+            "run make -- -j2 --help",
+            "run -- -d --name x",
+            "run -- run -- run",
             "run -it --name web --memory 1G --env A=b --allow npm ./serve --help",
             "run -d true",
             "exec -it web bash -c ls",

@@ -47,7 +47,7 @@ Rules are tried in this order, and the first that matches decides: --deny, --ask
 airlock.toml, each --policy. What no rule matches is denied.";
 
 /// The flags of `run`, which `learn` has too.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]

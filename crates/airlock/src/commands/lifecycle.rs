@@ -94,7 +94,7 @@ pub(super) fn start_one(sandbox: &Sandbox) -> Result<(), Failure> {
     let mut state = before.clone();
     state.status = Status::Creating;
     sandbox.write_state(&state)?;
-    let mut client = keeper::start(sandbox, &spec.limits, lock)?;
+    let mut client = keeper::start(sandbox, keeper::For::Program(&spec), lock)?;
     client.begin(&Begin { owner: Owner::Detached, values, ssh: home::ssh() }, &[])?;
     match Session::new(client, no_signals()?, None).wait_for_start() {
         Ok(()) => Ok(()),

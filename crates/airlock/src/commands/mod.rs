@@ -99,7 +99,7 @@ pub(crate) fn perform(verb: Option<Verb>) -> Outcome {
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Completion(args) => completion::completion(args.shell),
         Verb::Version(args) => version(&args),
-        Verb::Keep(args) => keep::run(&args),
+        Verb::Keep(args) => keep::run(&args, None),
         Verb::BuildStep => build::build_step(),
         Verb::Inside => keep::inside(),
         Verb::CompleteSandboxes => completion::sandboxes(),

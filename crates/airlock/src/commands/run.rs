@@ -106,7 +106,7 @@ fn start(args: &RunArgs, ours: &Ours, made: Made<'_>) -> Outcome {
     let keyboard = if args.streams.detach { Keyboard::None } else { keyboard(args, ours, &spec.stdio)? };
     let asking = if args.streams.detach { None } else { asking(args, &keyboard, sandbox, spec) };
     let signals = if args.streams.detach { no_signals()? } else { collect_signals()? };
-    let mut client = match keeper::start(sandbox, &spec.limits, lock) {
+    let mut client = match keeper::start(sandbox, keeper::For::Program(spec), lock) {
         Ok(client) => client,
         Err(failure) => return Err(given_up(sandbox, failure)),
     };

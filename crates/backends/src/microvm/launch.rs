@@ -201,9 +201,13 @@ impl Backend for Microvm {
             started => {
                 launched.sealing.take();
                 let outcome = started.map(hear).unwrap_or(Ok(()));
-                outcome.map_err(|why| not_started(&why))
+                outcome.map_err(|why| self.farewell(plan, launched).unwrap_or_else(|| not_started(&why)))
             }
         }
+    }
+
+    fn farewell(&self, plan: &Plan, launched: &Launched) -> Option<Refusal> {
+        Namespaces.farewell(plan, launched)
     }
 
     fn machine(&self) -> Option<state::Machine> {

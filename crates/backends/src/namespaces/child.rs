@@ -15,6 +15,7 @@ use airlock_linux::{
 };
 use std::{
     collections::VecDeque,
+    fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -107,6 +108,8 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
     let inner = await_inner(talk)?;
+    // The last to leave takes all mounts down: the keeper does it when nobody waits for it.
+    let building = File::open("/proc/self/ns/mnt").during("open the mount namespace")?;
     idmap::enter_inner(inner.as_fd()).during("enter the inner namespaces")?;
     drop(inner);
     clone::die_with_parent().during("tie the sandbox to its keeper")?;
@@ -116,9 +119,10 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
         fd::send_all(talk.as_fd(), &[SERVED], &[device.as_fd()]).during("speak to the keeper")?;
     }
     drop(served);
-    let handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
+    let mut handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
+    handed.push(building.as_fd());
     fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
-    drop((layer, terminals));
+    drop((layer, terminals, building));
     seal::execute(guest, ends.link, sealing.beside.descriptors)
 }
 

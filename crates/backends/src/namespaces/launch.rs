@@ -71,12 +71,20 @@ impl Backend for Namespaces {
         let Some(talk) = launched.sealing.take() else { return Ok(()) };
         let handed =
             listen(&talk, plan.provided.len()).map_err(|(about, why)| refused_by_child(plan, about, &why))?;
-        let Handed { terminals, workspace, served } = handed;
+        let Handed { terminals, workspace, served, building } = handed;
         launched.served.replace(served);
+        launched.building.replace(Some(building));
+        launched.farewell.replace(Some(talk));
         // Nobody has set them before: there is a socket to take only once.
         let _ = launched.terminals.set(terminals);
         let _ = workspace.map(|layer| launched.workspace.set(layer));
         Ok(())
+    }
+
+    fn farewell(&self, plan: &Plan, launched: &Launched) -> Option<Refusal> {
+        let talk = launched.farewell.take()?;
+        let why = last_words(&talk)?;
+        Some(unsealed(&plan.caller, &why))
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
@@ -98,6 +106,10 @@ pub(crate) fn launch(
     outer::ask_for_inner(&begun, plan.bounds.pids.value);
     let outer = outer::spaces(&begun).map_err(|why| unsealed(&plan.caller, &why))?;
     let network = outer.network_identity().during("look at the network").map_err(refused)?;
+    if begun.ids.is_done() {
+        // The child finds them when it is born.
+        hand_trees(plan, &outer, &talk)?;
+    }
     let ends = child::Ends { talk: child_talk, link: child_link, network };
     let mut ours = Some((talk, link));
     let child = || {
@@ -112,11 +124,20 @@ pub(crate) fn launch(
     let Some((talk, link)) = ours else { return Err(unsealed(&plan.caller, KILLED)) };
     match finish(plan, begun, &outer, &talk) {
         Ok((seat, porter)) => {
-            let (terminals, workspace, served, sealing) =
-                (OnceCell::new(), OnceCell::new(), RefCell::default(), RefCell::new(Some(talk)));
             let outer = outer.user().try_clone_to_owned().ok();
-            let seat = Some(seat);
-            Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter })
+            Ok(Launched {
+                init,
+                link,
+                terminals: OnceCell::new(),
+                workspace: OnceCell::new(),
+                served: RefCell::default(),
+                sealing: RefCell::new(Some(talk)),
+                farewell: RefCell::default(),
+                building: RefCell::default(),
+                seat: Some(seat),
+                outer,
+                porter,
+            })
         }
         Err(refusal) => {
             let _ = init.kill();
@@ -175,6 +196,8 @@ struct Handed {
     workspace: Option<OwnedFd>,
     /// The devices of its programmable mounts.
     served: Vec<OwnedFd>,
+    /// The mount namespace it was built in.
+    building: OwnedFd,
 }
 
 /// Gives the child what only the keeper can give.
@@ -186,13 +209,10 @@ fn finish(
 ) -> Result<(Seat, Option<Porter>), Refusal> {
     let unsealed = |why: String| unsealed(&plan.caller, &why);
     let failed = |failed: Failed| unsealed(chain(&failed));
-    std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
-    let trees = trees(plan, outer.user()).map_err(|err| match err.about {
-        About::Ids => not_shifted(&chain(&err)),
-        _ => failed(err),
-    })?;
-    let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
-    send(talk, &trees).map_err(failed)?;
+    if !begun.ids.is_done() {
+        std::mem::take(&mut begun.ids).finish().map_err(|err| unsealed(chain(&err)))?;
+        hand_trees(plan, outer, talk)?;
+    }
     let mut porter = match plan.publish.is_empty() {
         true => None,
         false => Some(porter::start(outer).map_err(failed)?),
@@ -207,6 +227,17 @@ fn finish(
     // PID 1 is in both namespaces now, and busy building.
     drop(begun);
     Ok((seat, porter))
+}
+
+/// Gives the child the trees whose ids are shifted. The ids have to be written.
+fn hand_trees(plan: &Plan, outer: &Outer, talk: &OwnedFd) -> Result<(), Refusal> {
+    let failed = |failed: Failed| unsealed(&plan.caller, &chain(&failed));
+    let trees = trees(plan, outer.user()).map_err(|err| match err.about {
+        About::Ids => not_shifted(&chain(&err)),
+        _ => failed(err),
+    })?;
+    let trees: Vec<BorrowedFd<'_>> = trees.iter().map(AsFd::as_fd).collect();
+    send(talk, &trees).map_err(failed)
 }
 
 /// As host root, the trees whose ids are shifted: one for each layer below the sandbox's disk, one for each tree of an image, two for each part of the image (hidden entries, the host's own),
@@ -327,7 +358,7 @@ pub(super) fn heard(received: io::Result<usize>) -> Result<usize, String> {
     }
 }
 
-/// Waits for the child's last word. It is still our own code that speaks; the guest comes after it.
+/// Waits until the child says that it is sealed. It is still our own code that speaks; the guest comes after it.
 fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
     let mut bytes = [0u8; 1024];
     let mut said = Vec::new();
@@ -339,6 +370,9 @@ fn listen(talk: &OwnedFd, mounts: usize) -> Result<Handed, (About, String)> {
             break;
         }
         said.extend_from_slice(bytes.get(..count).unwrap_or_default());
+        if said.get(mounts) == Some(&SEALED) {
+            break;
+        }
     }
     let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let told = said.iter().take(mounts).take_while(|word| **word == SERVED).count();
@@ -362,9 +396,27 @@ fn last_word(
     mut descriptors: Vec<OwnedFd>,
 ) -> Result<Handed, (About, String)> {
     let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    match (said, descriptors.pop()) {
-        ([SEALED], Some(terminals)) => Ok(Handed { terminals, workspace: descriptors.pop(), served }),
-        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _) => Err((About::Wall, why(text))),
+    let (building, terminals) = (descriptors.pop(), descriptors.pop());
+    match (said, building, terminals) {
+        ([SEALED], Some(building), Some(terminals)) => {
+            Ok(Handed { terminals, workspace: descriptors.pop(), served, building })
+        }
+        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _, _) => Err((About::Wall, why(text))),
         _ => Err((About::Wall, KILLED.to_owned())),
+    }
+}
+
+/// What the child said behind its being sealed: why it could not become the guest.
+fn last_words(talk: &OwnedFd) -> Option<String> {
+    let (mut bytes, mut said) = ([0u8; 1024], Vec::new());
+    loop {
+        match heard(fd::receive_with_fds(talk.as_fd(), &mut bytes, &mut Vec::new())) {
+            Ok(count) if count > 0 => said.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+            _ => break,
+        }
+    }
+    match said.as_slice() {
+        [FAILED, text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
     }
 }

@@ -68,17 +68,26 @@ pub struct Awake {
     pub news: mpsc::Receiver<life::News>,
 }
 
-/// Builds the sandbox. `passed` are the streams the program will get; `guest` is the program that becomes PID 1; `begin` says
-/// whose it is, and the values of its secrets.
+/// What a sandbox is to be.
+pub struct Wish<'a> {
+    /// As it is written down.
+    pub spec: Spec,
+    /// The streams the program will get.
+    pub passed: &'a [OwnedFd],
+    /// Whose it is, and the values of its secrets.
+    pub begin: &'a Begin,
+}
+
+/// Builds the sandbox. `guest` is the program that becomes PID 1.
 pub fn build(
     sandbox: &Sandbox,
     backend: &dyn Backend,
     guest: &Guest<'_>,
-    passed: &[OwnedFd],
-    begin: &Begin,
+    wish: Wish<'_>,
 ) -> Result<Born, Refusal> {
+    let Wish { spec, passed, begin } = wish;
     let is_visited = begin.owner == Owner::Visit;
-    let spec = spec_of(sandbox, begin.owner)?;
+    let spec = if is_visited { visit::without_program(spec) } else { spec };
     let guest_file = sandbox.store().guest().join(guest.id);
     install_guest(&guest_file, guest.program).map_err(|err| {
         plan::refusal(125, "could not put the guest program in place", Some(&err.to_string()), None)
@@ -137,12 +146,11 @@ pub fn build(
     }
 }
 
-/// What was asked for; where somebody only visits, without what a program would need.
-fn spec_of(sandbox: &Sandbox, owner: Owner) -> Result<Spec, Refusal> {
-    let spec = sandbox
+/// What was asked for, as it is written down.
+pub fn spec_of(sandbox: &Sandbox) -> Result<Spec, Refusal> {
+    sandbox
         .spec()
-        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))?;
-    Ok(if owner == Owner::Visit { visit::without_program(spec) } else { spec })
+        .map_err(|err| plan::refusal(125, "the sandbox's spec is lost", Some(&plan::chain(&err)), None))
 }
 
 /// Makes what stands for protected paths that are not there.
@@ -401,12 +409,14 @@ pub async fn finish(
 pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     keeper.mounts.stop();
     let Keeper { sandbox, launched, group, plan, .. } = keeper;
-    let gone = match keep {
-        Keep::Yes => None,
+    let (gone, turn) = match keep {
+        Keep::Yes => (None, None),
         Keep::No(gone) => {
             // Nobody waits for what follows, and others may be about to start.
             job::give_way();
-            gone
+            // PID 1 takes its mounts down itself.
+            job::let_go_behind(launched.init.pid);
+            (gone, spare::turn(sandbox.store()))
         }
     };
     end(launched);
@@ -417,7 +427,7 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
         super::note(&plan::chain(&err));
     }
     spare::make(sandbox.store(), backend, &plan);
-    drop((sandbox, lock));
+    drop((sandbox, lock, turn));
 }
 
 /// Whether a sandbox stays when its program has ended.

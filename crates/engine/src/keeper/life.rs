@@ -135,7 +135,7 @@ async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> 
 /// Waits for whatever ends the program.
 async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outcome {
     let deadline = keeper.plan.bounds.timeout.map(|timeout| Instant::now() + timeout);
-    let (moment, mut is_written) = (Instant::now() + MOMENT, !is_private(keeper));
+    let (moment, mut is_settled) = (Instant::now() + MOMENT, false);
     loop {
         tokio::select! {
             biased;
@@ -166,9 +166,12 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                 }
                 None => return Outcome::GuestDied,
             },
-            () = sleep_until(moment), if !is_written => {
-                keeper.write_down();
-                is_written = true;
+            () = sleep_until(moment), if !is_settled => {
+                if is_private(keeper) {
+                    keeper.write_down();
+                }
+                keeper.launched.building.take();
+                is_settled = true;
             }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                 put_down(keeper, program, keeper.stop_signal(), GRACE).await;

@@ -34,7 +34,7 @@ mod wall;
 mod watch;
 
 use crate::{
-    backend::Launched,
+    backend::{Backend, Launched},
     plan::{self, Base, Plan},
     store::{Gone, Sandbox},
 };
@@ -234,6 +234,11 @@ impl Keeper {
         exit.clone()
     }
 
+    /// Why no program could be started, where it is the fault of PID 1.
+    pub fn farewell(&self, backend: &dyn Backend) -> Option<Refusal> {
+        backend.farewell(&self.plan, &self.launched)
+    }
+
     /// Says that it has ended for good: whoever waits hears it now.
     pub fn announce(&self, exit: Exit) {
         self.ended.send_replace(Some(exit));
@@ -241,7 +246,7 @@ impl Keeper {
 
     /// Takes a sandbox that does not stay out of sight.
     pub fn retire(&self) -> Option<Gone> {
-        match self.sandbox.retire() {
+        match self.sandbox.retire(Some(&self.state.borrow().name)) {
             Ok(gone) => Some(gone),
             Err(err) => {
                 note(&plan::chain(&err));

@@ -24,16 +24,27 @@ use airlock_protocol::{
     fingerprint::fingerprint,
     spec::{DiskBy, Spec},
 };
-use rustix::fs::{CWD, IFlags, Mode, OFlags};
+use rustix::{
+    fs::{CWD, FlockOperation, IFlags, Mode, OFlags, flock},
+    io::Errno,
+};
 use std::{
     ffi::OsString,
     fs, io,
-    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// Disks kept ready at once.
 const MOST: usize = 2;
+/// How long a keeper waits for those that take their sandboxes down before it does so beside them.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
+/// How often it looks.
+const BETWEEN_TURNS: Duration = Duration::from_millis(10);
 
 /// Takes a spare disk for a sandbox that has none, if there is one that fits. Without one the sandbox makes its own.
 pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'static str, String)]) {
@@ -93,6 +104,22 @@ pub(super) fn make(store: &Store, backend: &dyn Backend, plan: &Plan) {
     if alike.len() < MOST {
         let _ = try_make(store, backend, plan, &ending);
     }
+}
+
+/// Waits for this keeper's turn to take its sandbox down, so that of many that end while others still start one at a time
+/// works on what nobody waits for. Not for long: what is to be removed must not pile up. The turn ends when this is dropped.
+pub(super) fn turn(store: &Store) -> Option<OwnedFd> {
+    mark_folder(store);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder(store), flags, Mode::empty()).ok()?;
+    let until = Instant::now() + LONGEST_TURN;
+    while let Err(Errno::WOULDBLOCK) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        if Instant::now() > until {
+            return None;
+        }
+        std::thread::sleep(BETWEEN_TURNS);
+    }
+    Some(folder)
 }
 
 /// Removes a disk that nobody would take any more. Out of sight first: whoever still takes it takes it whole.

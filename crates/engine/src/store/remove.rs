@@ -19,20 +19,20 @@ impl Sandbox {
     /// The lock is held to the end, so nothing can start it meanwhile. What cannot be deleted stays out of sight
     /// under `sandboxes/.gone-<id>` for the next [`super::Store::sweep`].
     pub fn remove(self, lock: Lock) -> Result<(), Error> {
-        let removed = self.retire().and_then(Gone::delete);
+        let name = self.state().ok().map(|state| state.name);
+        let removed = self.retire(name.as_ref()).and_then(Gone::delete);
         drop(lock);
         removed
     }
 
-    /// Takes the sandbox out of sight and frees its name: cheap. Its files go with [`Gone::delete`].
-    pub fn retire(&self) -> Result<Gone, Error> {
-        let name = self.state().ok().map(|state| state.name);
-        if let Some(name) = &name {
+    /// Takes the sandbox out of sight and frees its name, where it has one: cheap. Its files go with [`Gone::delete`].
+    pub fn retire(&self, name: Option<&Name>) -> Result<Gone, Error> {
+        if let Some(name) = name {
             // What crossed the wall outlives the sandbox.
             archive(self.folder(), &self.store().ledgers(), self.id(), name)
                 .map_err(failed("archive the ledger of", self.folder()))?;
         }
-        self.free_name(name.as_ref())?;
+        self.free_name(name)?;
         let path = self.folder().with_file_name(format!(".gone-{}", self.id()));
         std::fs::rename(self.folder(), &path).map_err(failed("retire", self.folder()))?;
         Ok(Gone { path })

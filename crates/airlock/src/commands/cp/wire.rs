@@ -9,7 +9,7 @@ use airlock_protocol::{
     copy::{Copy, Report},
     guest::End,
     secret::Values,
-    spec::{DiskBy, Limits},
+    spec::DiskBy,
 };
 use std::{
     fs::File,
@@ -117,7 +117,7 @@ fn connect(sandbox: &Sandbox) -> Result<Client, Failure> {
         return Err(failure.code(1).why("they were in memory (--disk SIZE,tmpfs), and it does not run"));
     }
     let lock = lifecycle::free_lock(sandbox)?;
-    let mut client = keeper::start(sandbox, &Limits::default(), lock)?;
+    let mut client = keeper::start(sandbox, keeper::For::Visit, lock)?;
     client.begin(&Begin { owner: Owner::Visit, values: Values::default(), ssh: Ssh::default() }, &[])?;
     loop {
         match client.receive() {
