@@ -184,6 +184,37 @@ fn a_value_comes_from_the_keychain_of_the_desktop() {
 }
 
 #[test]
+fn the_name_of_a_known_secret_is_enough() {
+    let Some(net) = net() else { return };
+    let known = [
+        ("ANTHROPIC_API_KEY", "sk-ant-api03-", "POST", "https://api.anthropic.com/v1/messages"),
+        ("OPENAI_API_KEY", "sk-proj-", "POST", "https://api.openai.com/v1/responses"),
+        ("GEMINI_API_KEY", "AIza", "POST", "https://generativelanguage.googleapis.com/v1beta/models"),
+        ("GITHUB_TOKEN", "ghp_", "GET", "https://api.github.com/user"),
+        ("GITLAB_TOKEN", "glpat-", "GET", "https://gitlab.com/api/v4/user"),
+    ];
+    let value = |prefix: &str| format!("{prefix}RealRealRealRealRealRealRealRealReal");
+    let secrets = known.iter().flat_map(|(name, ..)| ["--secret", name]);
+    let words = ["run", "-d"].into_iter().chain(secrets).chain(["--", "sleep", "1000"]);
+    let run =
+        known.iter().fold(net.world.airlock(words), |run, (name, prefix, ..)| run.env(*name, value(prefix)));
+    let sandbox = run.run().succeeded().trim().to_owned();
+
+    let inside = net.world.exec(&sandbox, "env; cat ~/.netrc ~/.config/gh/hosts.yml").run().succeeded();
+
+    assert!(!inside.contains("RealReal"), "{inside}");
+    for (name, prefix, method, url) in known {
+        let line = inside.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        let placeholder = line.expect("a variable");
+        assert!(placeholder.starts_with(prefix) && placeholder.len() == value(prefix).len(), "{placeholder}");
+        let said = net.world.airlock(["policy", "explain", &sandbox, method, url]).run().succeeded();
+        assert!(said.contains("allow") && said.contains(name), "{said}");
+    }
+    let elsewhere = ["policy", "explain", &sandbox, "GET", "https://elsewhere.example/"];
+    net.world.airlock(elsewhere).run().failed(4);
+}
+
+#[test]
 fn credential_files_hold_placeholders_and_work() {
     let Some(net) = net() else { return };
     let (name, path) = (net.internet.name("web"), format!("/headers/{}", net.internet.mark()));

@@ -50,13 +50,18 @@ const TOUCHY: [&[u8]; 22] = [
 
 /// Gives `target` one input after another. It tells in words what came of it.
 pub(crate) fn run(seeds: &[&[u8]], target: impl Fn(&[u8]) -> String) {
+    run_some(FEW, seeds, target);
+}
+
+/// As [`run`], for a target that takes long: so many inputs as part of the tests.
+pub(crate) fn run_some(few: u64, seeds: &[&[u8]], target: impl Fn(&[u8]) -> String) {
     let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut dice =
         Dice(if until.is_some() { RandomState::new().build_hasher().finish() | 1 } else { 0x5eed });
     let mut pool: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let (mut seen, mut count) = (HashSet::new(), 0_u64);
-    while until.map_or(count < FEW, |until| Instant::now() < until) {
+    while until.map_or(count < few, |until| Instant::now() < until) {
         let input = match pool.get(usize::try_from(count).unwrap_or(usize::MAX)) {
             Some(seed) if count < seeds.len() as u64 => seed.clone(),
             _ => changed(&pool, &mut dice),

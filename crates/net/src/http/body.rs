@@ -1,6 +1,7 @@
 //! Bodies on their way: counted, metered, changed, never gathered unless a filter has to see them whole.
 
 use super::{
+    came::Came,
     filter::{Change, Stop, Way, Whole},
     flight::{Flight, Why},
     framing,
@@ -8,7 +9,7 @@ use super::{
 use airlock_gate::Reason;
 use http::HeaderMap;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use std::{
     collections::VecDeque,
     pin::Pin,
@@ -49,7 +50,7 @@ pub(crate) struct Passed {
 }
 
 enum Source {
-    Wire(Incoming),
+    Wire(Came),
     Whole(Bytes),
     /// What was gathered of a body that is too long, and the rest of it.
     Begun(VecDeque<Bytes>, Box<Passed>),
@@ -57,7 +58,7 @@ enum Source {
 
 impl Passed {
     /// As it comes off the wire.
-    pub(super) fn new(incoming: Incoming, way: Way, flight: Rc<Flight>) -> Passed {
+    pub(super) fn new(incoming: Came, way: Way, flight: Rc<Flight>) -> Passed {
         Passed::of(Source::Wire(incoming), way, flight)
     }
 
@@ -117,7 +118,7 @@ impl Passed {
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match &mut self.source {
-            Source::Wire(incoming) => Pin::new(incoming).poll_frame(cx).map_err(|_| Cut),
+            Source::Wire(incoming) => Pin::new(incoming).poll_frame(cx),
             Source::Whole(whole) => {
                 let whole = std::mem::take(whole);
                 Poll::Ready((!whole.is_empty()).then(|| Ok(Frame::data(whole))))

@@ -1,7 +1,6 @@
 //! What a server says before its answer: `103 Early Hints` and its like.
 //!
-//! It passes where both sides speak HTTP/1.1 (the library gives and takes none in HTTP/2), scrubbed as answers are. `100` is said
-//! by ourselves, and `101` is an answer.
+//! It passes in either version of HTTP, scrubbed as answers are. `100` is said by ourselves, and `101` is an answer.
 
 use super::{Session, filter::Passing, framing, strict::Hints};
 use http::{HeaderMap, Request, StatusCode, header};
@@ -13,6 +12,37 @@ use std::{
 
 /// Of one request.
 const MOST: usize = 16;
+
+/// Where they go.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    /// A connection of HTTP/1.1.
+    Http1(Hints),
+    /// A stream of HTTP/2.
+    Http2(Heads),
+}
+
+/// Those that whoever owns the stream is to send. Clones are the same ones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Heads(Arc<Mutex<Vec<(StatusCode, HeaderMap)>>>);
+
+impl Heads {
+    /// All that wait.
+    pub(super) fn take(&self) -> Vec<(StatusCode, HeaderMap)> {
+        take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Told {
+    fn add(&self, status: StatusCode, headers: HeaderMap) {
+        match self {
+            Told::Http1(hints) => hints.add(status, &headers),
+            Told::Http2(heads) => {
+                heads.0.lock().unwrap_or_else(PoisonError::into_inner).push((status, headers));
+            }
+        }
+    }
+}
 
 /// Those of one request that came and were not passed on yet.
 #[derive(Clone, Default)]
@@ -30,13 +60,15 @@ impl Early {
     pub(super) fn listen<B>(&self, request: &mut Request<B>) {
         let early = self.clone();
         hyper::ext::on_informational(request, move |response| {
-            if !matches!(response.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
-                early.came(response.status(), response.headers());
-            }
+            early.came(response.status(), response.headers());
         });
     }
 
-    fn came(&self, status: StatusCode, headers: &HeaderMap) {
+    /// One came.
+    pub(super) fn came(&self, status: StatusCode, headers: &HeaderMap) {
+        if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+            return;
+        }
         let mut came = self.lock();
         came.count = came.count.saturating_add(1);
         if came.count <= MOST {
@@ -52,7 +84,7 @@ impl Early {
         &self,
         session: &Session,
         passing: Option<&Passing>,
-        hints: &Hints,
+        told: &Told,
         cx: &Context<'_>,
     ) {
         let heads = {
@@ -71,8 +103,9 @@ impl Early {
                     filters.filter(|filter| filter.looks_at(&passing.target, passing.port, &passing.path));
                 looking.all(|filter| filter.hint(passing, &mut headers))
             };
-            if passing.is_none_or(looks) {
-                hints.add(status, &headers);
+            let is_passed = passing.is_none_or(looks);
+            if is_passed {
+                told.add(status, headers);
             }
         }
     }

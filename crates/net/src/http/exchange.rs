@@ -3,8 +3,10 @@
 use super::{
     Bad, Session, answer,
     body::{Body, Cut, Passed},
-    carrier::Unanswered,
-    early::Early,
+    calls::Unanswered,
+    came::Came,
+    carrier,
+    early::{Early, Told},
     far::{Failure, Far, Kept, Origin, Past},
     filter::{Passing, Stop, Way},
     flight::{Flight, Waits, Why},
@@ -12,7 +14,6 @@ use super::{
     framing,
     heads::{self, Follows},
     renew::{self, Copied},
-    strict::Hints,
     target::{self, Checked, Connection},
     upgrade::{self, Both},
 };
@@ -21,9 +22,7 @@ use airlock_gate::{
     request::{GitCall, Request as Judged},
 };
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{self, GetAll},
-    request, response,
+    HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header, request, response,
     uri::PathAndQuery,
 };
 use http_body::Body as _;
@@ -33,7 +32,12 @@ use hyper::{
     client::conn::TrySendError,
     upgrade::OnUpgrade,
 };
-use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
 
 /// How often a request is sent to a server that closes connections before it takes anything.
 const TRIES: u32 = 3;
@@ -51,7 +55,7 @@ pub(super) struct Permitted {
     /// Where the program wants to go on with something else.
     upgrade: Option<OnUpgrade>,
     /// Where what comes before an answer goes.
-    hints: Option<Hints>,
+    told: Option<Told>,
     /// Whether nothing may follow it on its connection to the server.
     is_last: bool,
 }
@@ -63,12 +67,8 @@ pub(super) struct Ready {
 }
 
 /// Carries one request.
-pub(super) async fn exchange(
-    session: &Rc<Session>,
-    origin: &Rc<Origin>,
-    request: Request<Incoming>,
-) -> Answer {
-    let _unanswered = Unanswered::new(session);
+pub(super) async fn exchange(session: &Rc<Session>, origin: &Rc<Origin>, request: Request<Came>) -> Answer {
+    let _unanswered = carrier::Unanswered::new(session);
     let near = request.version();
     let (mut permitted, incoming) = match permit(session, origin, request).await {
         Ok(permitted) => permitted,
@@ -108,11 +108,11 @@ pub(super) async fn exchange(
 async fn permit(
     session: &Rc<Session>,
     origin: &Origin,
-    mut request: Request<Incoming>,
-) -> Result<(Permitted, Incoming), Response<Full<Bytes>>> {
+    mut request: Request<Came>,
+) -> Result<(Permitted, Came), Response<Full<Bytes>>> {
     let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
     let (mut head, body) = request.into_parts();
-    let hints = head.extensions.remove::<Hints>();
+    let told = head.extensions.remove::<Told>();
     let framed = framing::check_body(&head, body.is_end_stream());
     let judge = session.carrier.gate.judge();
     let takes = |checked: Checked| {
@@ -131,7 +131,7 @@ async fn permit(
     let flight = Rc::new(Flight::new(&session.carrier.gate, permit, judged));
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     let is_last = framing::is_last(&head);
-    Ok((Permitted { head, checked, flight, passing, upgrade, hints, is_last }, body))
+    Ok((Permitted { head, checked, flight, passing, upgrade, told, is_last }, body))
 }
 
 fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
@@ -283,7 +283,7 @@ struct Begun {
 /// An answer that has begun.
 struct Answered {
     head: response::Parts,
-    body: Incoming,
+    body: Came,
     begun: Begun,
 }
 
@@ -302,7 +302,7 @@ async fn send(
         let far = origin.take(can_repeat).await.map_err(Unsent::Failure)?;
         far.check(&origin.connection.target, &flight.pins).map_err(Unsent::Failure)?;
         heads::outgoing(&mut head, &origin.place, far.version(), follows);
-        if is_tied(head.headers.get_all(header::AUTHORIZATION)) {
+        if heads::is_tied(head.headers.get_all(header::AUTHORIZATION)) {
             far.flow().binds();
         }
         let past = far.past();
@@ -314,19 +314,19 @@ async fn send(
             None => return Err(Unsent::Stopped),
             Some(Ok(response)) => {
                 let (head, body) = response.into_parts();
-                if is_tied(head.headers.get_all(header::WWW_AUTHENTICATE)) {
+                if heads::is_tied(head.headers.get_all(header::WWW_AUTHENTICATE)) {
                     begun.flow.binds();
                 }
                 return Ok(Answered { head, body, begun });
             }
             Some(Err(_)) if flight.is_stopped() => return Err(Unsent::Stopped),
-            Some(Err(mut err)) => match (err.take_message(), again) {
+            Some(Err(Unanswered { request, why })) => match (request, again) {
                 // Nothing of it was written, and a head that was made ready once can be made ready again.
                 (Some(request), _) => unsent = Some(request.into_parts()),
                 (None, Some(head)) => unsent = Some((head, Body::Ours(Full::default()))),
                 (None, None) if past == Past::Used => return Err(Unsent::Closed),
                 (None, None) => {
-                    let why = format!("{} did not answer: {}", origin.connection.target, err.error());
+                    let why = format!("{} did not answer: {why}", origin.connection.target);
                     return Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }));
                 }
             },
@@ -336,7 +336,7 @@ async fn send(
     Err(Unsent::Failure(Failure::Failed { status: 502, reason: "reset", why }))
 }
 
-type Sending = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+type Sending = Result<Response<Came>, Unanswered>;
 
 /// Waits for the head of the answer; none if the request was stopped before.
 async fn hand_over(
@@ -346,45 +346,49 @@ async fn hand_over(
     mut request: Request<Body>,
 ) -> (Option<Sending>, Begun) {
     let flight = &permitted.flight;
+    let early = permitted.told.as_ref().map(|told| (Early::default(), told));
+    let pass_on = |cx: &mut Context<'_>| {
+        if let Some((early, told)) = &early {
+            early.pass_on(session, permitted.passing.as_ref(), told, cx);
+        }
+    };
     match far {
         Far::Http1(mut kept) => {
-            let early = permitted.hints.as_ref().map(|hints| (Early::default(), hints));
             if let Some((early, _)) = &early {
                 early.listen(&mut request);
             }
             let mut sending = pin!(kept.sender.try_send_request(request));
             let sending = poll_fn(|cx| {
                 let answered = sending.as_mut().poll(cx);
-                if let Some((early, hints)) = &early {
-                    early.pass_on(session, permitted.passing.as_ref(), hints, cx);
-                }
+                pass_on(cx);
                 answered
             });
-            let answered = unless_stopped(flight, sending).await;
+            let answered = unless_stopped(flight, sending).await.map(of_http1);
             kept.past = Past::Used;
             let flow = Rc::clone(&kept.flow);
             (answered, Begun { flow, kept: Some(kept) })
         }
-        Far::Http2(mut sender, flow, _) => {
-            let answered = unless_stopped(flight, sender.try_send_request(request)).await;
+        Far::Http2(mut caller, flow, _) => {
+            let hint = |came: Option<(StatusCode, HeaderMap)>, cx: &mut Context<'_>| match (came, &early) {
+                (Some((status, headers)), Some((early, _))) => early.came(status, &headers),
+                (Some(_), None) => {}
+                (None, _) => pass_on(cx),
+            };
+            let answered = unless_stopped(flight, caller.call(request, hint)).await;
             (answered, Begun { flow, kept: None })
         }
     }
 }
 
+fn of_http1(answered: Result<Response<Incoming>, TrySendError<Request<Body>>>) -> Sending {
+    answered
+        .map(|response| response.map(Came::from))
+        .map_err(|mut err| Unanswered { request: err.take_message(), why: err.error().to_string() })
+}
+
 /// Whether a request changes nothing and has no body, so that a server may get it twice (RFC 9110, 9.2.2).
 fn can_repeat(head: &request::Parts, body: &Passed) -> bool {
     matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) && body.is_end_stream()
-}
-
-/// Whether a scheme is used that is about a connection and not about a request (RFC 4559, section 6).
-fn is_tied(schemes: GetAll<'_, HeaderValue>) -> bool {
-    let is_one = |word: &str| word.eq_ignore_ascii_case("ntlm") || word.eq_ignore_ascii_case("negotiate");
-    let words = |value: &HeaderValue| {
-        let text = value.to_str().unwrap_or_default();
-        text.split([' ', ',']).any(is_one)
-    };
-    schemes.iter().any(words)
 }
 
 /// Waits for the answer's head unless the request is stopped before.
@@ -468,7 +472,7 @@ fn switch(
     session: &Rc<Session>,
     flight: Rc<Flight>,
     passing: Option<Passing>,
-    (head, incoming): (response::Parts, Incoming),
+    (head, incoming): (response::Parts, Came),
     (near, flow): (OnUpgrade, Rc<Flow>),
 ) -> Response<Body> {
     let filters = &session.carrier.filters;

@@ -5,10 +5,11 @@
 
 use super::{
     Session,
+    calls::{Begins, Caller},
     flow::Flow,
     heads::Place,
     link::{Link, Sender},
-    spare::{Destination, Spare},
+    spare::{Destination, Spare, Spoken},
     target::Connection,
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 };
 use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
 use http::Version;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -58,7 +59,7 @@ pub(super) struct Origin {
 /// A connection of HTTP/2.
 #[derive(Clone)]
 struct Shared {
-    sender: http2::SendRequest<Body>,
+    sender: Caller,
     link: Rc<Link>,
     flow: Rc<Flow>,
     past: Past,
@@ -69,7 +70,7 @@ pub(super) enum Far {
     /// HTTP/1.1.
     Http1(Kept),
     /// HTTP/2.
-    Http2(http2::SendRequest<Body>, Rc<Flow>, Past),
+    Http2(Caller, Rc<Flow>, Past),
 }
 
 /// One of HTTP/1.1.
@@ -174,9 +175,9 @@ impl Origin {
         }
     }
 
-    /// Whether the server will speak HTTP/2, where that is known before it is asked.
-    pub(super) fn speaks_http2(&self) -> Option<bool> {
-        self.session.carrier.spares.speaks_http2(&self.destination)
+    /// What the server will speak, where that is known before it is asked.
+    pub(super) fn spoken(&self) -> Option<Spoken> {
+        self.session.carrier.spares.spoken(&self.destination)
     }
 
     /// The program was told that the server speaks HTTP/1.1.
@@ -376,7 +377,8 @@ impl Origin {
         };
         let is_http2 = stream.speaks_http2();
         if offers == self.destination.offers {
-            self.session.carrier.spares.spoke(&self.destination, is_http2);
+            let spoken = Spoken { is_http2, is_tls12: stream.is_tls12() };
+            self.session.carrier.spares.spoke(&self.destination, spoken);
         }
         match is_http2 {
             true => self.http2(stream, link, flow).await,
@@ -394,24 +396,25 @@ impl Origin {
 
     async fn http2(&self, stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Result<Far, Failure> {
         let tasks = &self.session.carrier.spares.tasks;
-        let mut builder = http2::Builder::new(tasks.clone());
-        builder
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_frame_size(FRAME)
-            .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX));
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|err| lost(&err))?;
+        let begins = Begins {
+            stream_window: STREAM_WINDOW,
+            connection_window: CONNECTION_WINDOW,
+            frame: FRAME,
+            head: HEAD,
+        };
+        let (sender, connection) = begins.greet(stream).await.map_err(|err| lost(&err))?;
+        let sender = Caller::new(sender, link, tasks);
         link.run(tasks, connection);
         Ok(self.share(sender, Rc::clone(link), (flow, Past::New)))
     }
 
-    fn share(&self, sender: http2::SendRequest<Body>, link: Rc<Link>, (flow, past): (Rc<Flow>, Past)) -> Far {
+    fn share(&self, sender: Caller, link: Rc<Link>, (flow, past): (Rc<Flow>, Past)) -> Far {
         let shared = Shared { sender: sender.clone(), link, flow: Rc::clone(&flow), past };
         self.shared.replace(Some(shared));
         Far::Http2(sender, flow, past)
     }
 }
 
-fn lost(err: &hyper::Error) -> Failure {
+fn lost(err: &dyn std::error::Error) -> Failure {
     Failure::new(502, "reset", format!("the server does not speak HTTP with us: {err}"))
 }

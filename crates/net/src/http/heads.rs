@@ -5,7 +5,7 @@ use super::framing;
 use airlock_gate::host::Target;
 use http::{
     HeaderMap, HeaderValue, Uri, Version,
-    header::{CONNECTION, COOKIE, EXPECT, HOST, TE, UPGRADE},
+    header::{CONNECTION, COOKIE, EXPECT, GetAll, HOST, TE, UPGRADE},
     request, response,
     uri::{Authority, Scheme},
 };
@@ -81,6 +81,16 @@ pub(super) fn incoming(head: &mut response::Parts, version: Version) {
     framing::strip(&mut head.headers);
     head.headers.remove(TE);
     head.version = version;
+}
+
+/// Whether a scheme is used that is about a connection and not about a request (RFC 4559, section 6).
+pub(super) fn is_tied(schemes: GetAll<'_, HeaderValue>) -> bool {
+    let is_one = |word: &str| word.eq_ignore_ascii_case("ntlm") || word.eq_ignore_ascii_case("negotiate");
+    let words = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        text.split([' ', ',']).any(is_one)
+    };
+    schemes.iter().any(words)
 }
 
 /// HTTP/2 may give cookies one by one (RFC 9113, section 8.2.3).

@@ -3,9 +3,9 @@
 //! It serves one near connection at a time, which the ledger has as a [`Flow`]; between two of them it is a
 //! [spare](super::spare) one.
 
-use super::{body::Body, flow::Flow, tasks::Tasks};
+use super::{body::Body, calls::Caller, flow::Flow, tasks::Tasks};
 use crate::tls::Counts;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
@@ -101,6 +101,11 @@ impl Link {
         self.is_bound.get()
     }
 
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
     /// Whether it was lost.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.get()
@@ -136,7 +141,7 @@ pub(super) enum Sender {
     /// HTTP/1.1: one at a time.
     Http1(http1::SendRequest<Body>),
     /// HTTP/2.
-    Http2(http2::SendRequest<Body>),
+    Http2(Caller),
 }
 
 impl Sender {
@@ -152,7 +157,7 @@ impl Sender {
     pub(super) fn is_ready(&self) -> bool {
         match self {
             Sender::Http1(sender) => sender.is_ready(),
-            Sender::Http2(sender) => sender.is_ready(),
+            Sender::Http2(sender) => !sender.is_closed(),
         }
     }
 

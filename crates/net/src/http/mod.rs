@@ -5,13 +5,14 @@
 //! | `open` | one connection: both handshakes, then its requests |
 //! | `proxy` | the sandbox's own proxy |
 //! | `near`, `far` | the program's side, the server's side |
+//! | `streams`, `calls` | both sides where they speak HTTP/2 |
 //! | `exchange` | one request: checked, judged, filtered, sent, answered |
 //! | `renew` | one that was refused for what can be had anew, sent again |
 //! | `early` | what a server says before its answer |
 //! | `strict`, `raw` | HTTP/1 as bytes: what can be read in two ways does not reach the parser |
 //! | `target`, `framing` | what a request's head must look like |
 //! | `heads` | heads as they are written anew |
-//! | `body`, `upgrade` | bodies on their way, and bytes after an upgrade |
+//! | `came`, `body`, `upgrade` | bodies as they come, on their way, and bytes after an upgrade |
 //! | `filter` | what looks at and changes requests and answers |
 //! | `answer` | what a program is told where its request does not go on |
 //! | `link`, `spare` | a connection to a server, and those that wait for the next near connection |
@@ -20,6 +21,8 @@
 
 pub(crate) mod answer;
 mod body;
+mod calls;
+mod came;
 mod carrier;
 mod early;
 mod exchange;
@@ -37,6 +40,7 @@ pub(crate) mod raw;
 mod renew;
 mod spare;
 mod ssh;
+mod streams;
 pub(crate) mod strict;
 pub(crate) mod target;
 mod tasks;

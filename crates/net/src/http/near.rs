@@ -1,27 +1,23 @@
 //! The program's side: reads requests off one connection, in either version of HTTP.
 
-use super::{Session, exchange, far::Origin, framing, strict::Strict};
+use super::{Session, came::Came, early::Told, exchange, far::Origin, framing, streams, strict::Strict};
 use crate::tls::Stream;
 use http::{Request, StatusCode, Version};
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
-};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use std::{rc::Rc, time::Duration};
 
 /// Of a head.
-const HEAD: usize = 64 * 1024;
+pub(super) const HEAD: usize = 64 * 1024;
 /// Read or written at once.
 const BUFFER: usize = 128 * 1024;
 /// HTTP/2: what a program may send before we have passed it on.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 2 << 20;
+pub(super) const STREAM_WINDOW: u32 = 1 << 20;
+pub(super) const CONNECTION_WINDOW: u32 = 2 << 20;
 /// HTTP/2: the longest frame.
-const FRAME: u32 = 64 * 1024;
+pub(super) const FRAME: u32 = 64 * 1024;
 /// HTTP/2: requests at a time.
-const STREAMS: u32 = 128;
+pub(super) const STREAMS: u32 = 128;
 /// How often it is looked whether anything happens.
 const TICK: Duration = Duration::from_secs(30);
 /// A connection without a request is kept for so many of those.
@@ -41,15 +37,15 @@ pub(super) enum End {
 pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> End {
     let served = async {
         match session.is_http2.get() {
-            true => serve_http2(session, origin, stream).await,
-            false => serve_http1(session, origin, stream).await,
+            true => streams::serve(session, origin, stream).await.is_ok(),
+            false => serve_http1(session, origin, stream).await.is_ok(),
         }
     };
     let end = tokio::select! {
         biased;
         served = served => match served {
-            Ok(()) => End::Closed,
-            Err(_) => End::Broken,
+            true => End::Closed,
+            false => End::Broken,
         },
         () = silence(session) => End::Closed,
     };
@@ -69,9 +65,9 @@ async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
             let (head, body) = request.into_parts();
             let may_switch = framing::may_switch(&head);
             hints.begin();
-            let mut request = Request::from_parts(head, body);
+            let mut request = Request::from_parts(head, Came::from(body));
             if request.version() == Version::HTTP_11 {
-                request.extensions_mut().insert(hints.clone());
+                request.extensions_mut().insert(Told::Http1(hints.clone()));
             }
             let answer = exchange::exchange(&session, &origin, request).await;
             hints.end();
@@ -84,22 +80,6 @@ async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
         }
     });
     builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await
-}
-
-async fn serve_http2(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
-    let mut builder = http2::Builder::new(session.tasks.clone());
-    builder
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEAD).unwrap_or(u32::MAX))
-        .auto_date_header(false);
-    let service = service_fn(|request: Request<Incoming>| {
-        let (session, origin) = (Rc::clone(session), Rc::clone(origin));
-        async move { exchange::exchange(&session, &origin, request).await }
-    });
-    builder.serve_connection(TokioIo::new(stream), service).await
 }
 
 /// Waits until nothing has been asked for a long time, or a head is not finished in time.

@@ -13,7 +13,9 @@
 use super::{
     Carrier, Living, Session,
     far::{Failure, HTTP1, Origin},
-    near, ssh,
+    near,
+    spare::Spoken,
+    ssh,
     target::Connection,
 };
 use crate::{
@@ -22,7 +24,7 @@ use crate::{
     greeting::Expected,
     relay::Weight,
     sniff::{Hello, Sniffed, Sniffer},
-    tls::{Authority, Speaks, Stream, Wire},
+    tls::{Authority, Speaks, Stream, Version, Wire},
 };
 use airlock_gate::{Permit, Reason, host::Target};
 use std::rc::Rc;
@@ -145,8 +147,8 @@ async fn open_tls(session: &Rc<Session>, wire: Wire, hello: &Hello, permit: Perm
     let connection = Connection { target: target.clone(), port: permit.port(), is_tls: true };
     let origin = Rc::new(Origin::new(session, connection, offers, Some(permit)));
     let near = Near { hello, target: &target, authority: &authority };
-    let greeted = match origin.speaks_http2() {
-        Some(is_http2) => greet_both(&origin, wire, &near, is_http2).await,
+    let greeted = match origin.spoken() {
+        Some(spoken) => greet_both(&origin, wire, &near, spoken).await,
         None => greet_in_turn(&origin, wire, &near).await,
     };
     match greeted {
@@ -191,8 +193,17 @@ impl Near<'_> {
         }
     }
 
-    async fn greet(&self, wire: Wire, speaks: Speaks) -> Result<Stream, Ungreeted> {
-        let config = self.authority.server(self.target, speaks).map_err(|_| Ungreeted::Certificate)?;
+    /// The version of TLS that the server speaks, if the program takes it.
+    fn version(&self, spoken: Option<Spoken>) -> Version {
+        match spoken.is_some_and(|spoken| spoken.is_tls12) && !self.hello.only13 {
+            true => Version::Tls12,
+            false => Version::Newest,
+        }
+    }
+
+    async fn greet(&self, wire: Wire, speaks: Speaks, version: Version) -> Result<Stream, Ungreeted> {
+        let config = self.authority.server(self.target, speaks, version);
+        let config = config.map_err(|_| Ungreeted::Certificate)?;
         match timeout(GREETING, TlsAcceptor::from(config).accept(wire)).await {
             Ok(Ok(tls)) => Ok(Stream::Near(Box::new(tls))),
             Ok(Err(_)) | Err(_) => Err(Ungreeted::Program),
@@ -203,7 +214,7 @@ impl Near<'_> {
 /// The server first: only it can tell what it speaks.
 async fn greet_in_turn(origin: &Origin, wire: Wire, near: &Near<'_>) -> Result<Stream, Ungreeted> {
     let is_http2 = prepared(origin, origin.prepare().await)?;
-    near.greet(wire, near.speaks(is_http2)).await
+    near.greet(wire, near.speaks(is_http2), near.version(origin.spoken())).await
 }
 
 /// Both at once, since it is known what the server spoke last. Should it speak HTTP/1.1 only now, requests are translated.
@@ -211,14 +222,14 @@ async fn greet_both(
     origin: &Origin,
     wire: Wire,
     near: &Near<'_>,
-    is_http2: bool,
+    spoken: Spoken,
 ) -> Result<Stream, Ungreeted> {
-    let speaks = near.speaks(is_http2);
+    let speaks = near.speaks(spoken.is_http2);
     if speaks == Speaks::Http1 {
         origin.offer_http1();
     }
     let server = async { prepared(origin, origin.prepare().await) };
-    let (_, stream) = tokio::try_join!(server, near.greet(wire, speaks))?;
+    let (_, stream) = tokio::try_join!(server, near.greet(wire, speaks, near.version(Some(spoken))))?;
     Ok(stream)
 }
 

@@ -43,6 +43,15 @@ pub(super) struct Destination {
     pub(super) offers: Vec<&'static [u8]>,
 }
 
+/// What a server spoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spoken {
+    /// Whether it was HTTP/2.
+    pub(super) is_http2: bool,
+    /// Whether it was inside TLS 1.2.
+    pub(super) is_tls12: bool,
+}
+
 /// One that waits.
 pub(super) struct Spare {
     pub(super) sender: Sender,
@@ -54,8 +63,8 @@ pub(super) struct Spare {
 #[derive(Default)]
 pub(crate) struct Spares {
     waiting: RefCell<Vec<(Destination, Spare)>>,
-    /// What servers spoke last: whether it was HTTP/2, and when.
-    spoken: RefCell<HashMap<Destination, (bool, Instant)>>,
+    /// What servers spoke last, and when.
+    spoken: RefCell<HashMap<Destination, (Spoken, Instant)>>,
     is_swept: Cell<bool>,
     /// The generation of the rules.
     rules: Cell<u64>,
@@ -139,18 +148,18 @@ impl Spares {
     }
 
     /// Notes what a server speaks.
-    pub(super) fn spoke(&self, to: &Destination, is_http2: bool) {
+    pub(super) fn spoke(&self, to: &Destination, what: Spoken) {
         let mut spoken = self.spoken.borrow_mut();
         if spoken.len() >= MOST_PLACES && !spoken.contains_key(to) {
             spoken.clear();
         }
-        spoken.insert(to.clone(), (is_http2, Instant::now()));
+        spoken.insert(to.clone(), (what, Instant::now()));
     }
 
-    /// Whether a server spoke HTTP/2 lately; none if that is not known.
-    pub(super) fn speaks_http2(&self, to: &Destination) -> Option<bool> {
+    /// What a server spoke lately; none if that is not known.
+    pub(super) fn spoken(&self, to: &Destination) -> Option<Spoken> {
         let spoken = self.spoken.borrow();
-        spoken.get(to).filter(|(_, at)| at.elapsed() < BELIEVED).map(|(is_http2, _)| *is_http2)
+        spoken.get(to).filter(|(_, at)| at.elapsed() < BELIEVED).map(|(what, _)| *what)
     }
 
     /// How many wait.

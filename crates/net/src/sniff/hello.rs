@@ -3,6 +3,9 @@
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const EARLY_DATA: u16 = 42;
+const VERSIONS: u16 = 43;
+/// TLS 1.2 in that list.
+const TLS12: u16 = 0x0303;
 /// `encrypted_client_hello`, and the `encrypted_server_name` of its drafts.
 const ENCRYPTED: [u16; 2] = [0xfe0d, 0xffce];
 
@@ -21,6 +24,8 @@ pub struct Hello {
     pub early: bool,
     /// The protocols it offers.
     pub alpn: Vec<Vec<u8>>,
+    /// Whether it takes TLS 1.3 only.
+    pub only13: bool,
 }
 
 impl Hello {
@@ -67,6 +72,7 @@ impl Hello {
                 SERVER_NAME => hello.sni = Some(server_name(Cursor(body))?),
                 ALPN => hello.alpn = protocols(Cursor(body))?,
                 EARLY_DATA => hello.early = true,
+                VERSIONS => hello.only13 = versions(Cursor(body)).is_ok_and(|all| !all.contains(&TLS12)),
                 _ if ENCRYPTED.contains(&kind) => hello.ech = true,
                 _ => {}
             }
@@ -112,6 +118,20 @@ fn protocols(mut at: Cursor<'_>) -> Result<Vec<Vec<u8>>, &'static str> {
         protocols.push(list.take(length)?.to_vec());
     }
     Ok(protocols)
+}
+
+/// The versions that a client takes (RFC 8446 section 4.2.1).
+fn versions(mut at: Cursor<'_>) -> Result<Vec<u16>, &'static str> {
+    let length = usize::from(at.byte()?);
+    let mut list = Cursor(at.take(length)?);
+    if !at.is_empty() || list.is_empty() {
+        return Err("the list of versions is not one");
+    }
+    let mut versions = Vec::new();
+    while !list.is_empty() {
+        versions.push(list.short()?);
+    }
+    Ok(versions)
 }
 
 /// What is left to read.

@@ -17,11 +17,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio_rustls::rustls::{
-    self, ServerConfig,
+    self, DEFAULT_VERSIONS, ServerConfig,
     crypto::CryptoProvider,
     pki_types::PrivateKeyDer,
     server::{NoServerSessionStorage, ProducesTickets},
     sign::{CertifiedKey, SigningKey, SingleCertAndKey},
+    version::TLS12,
 };
 
 /// Names whose leaves are kept; the one that was used least lately goes first.
@@ -54,8 +55,8 @@ struct Kept {
     used: u64,
     made: SystemTime,
     key: Arc<CertifiedKey>,
-    /// By the protocols it offers.
-    configs: [Option<Arc<ServerConfig>>; 3],
+    /// By what is spoken with them.
+    configs: Vec<(Speaks, Version, Arc<ServerConfig>)>,
 }
 
 /// What the near side speaks after the handshake.
@@ -67,6 +68,16 @@ pub(crate) enum Speaks {
     Http1,
     /// HTTP/2.
     Http2,
+}
+
+/// The version of TLS on the near side: the server's, as far as there is a choice. A program then gets the sessions that it would
+/// have with the server, and whoever resumes one of TLS 1.2 need not agree on a new key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// TLS 1.2, and no other.
+    Tls12,
+    /// The newest that both ends speak.
+    Newest,
 }
 
 /// Why no certificate could be made.
@@ -113,7 +124,12 @@ impl Authority {
     }
 
     /// What finishes the near side's handshake as `target`.
-    pub(crate) fn server(&self, target: &Target, speaks: Speaks) -> Result<Arc<ServerConfig>, CannotMake> {
+    pub(crate) fn server(
+        &self,
+        target: &Target,
+        speaks: Speaks,
+        version: Version,
+    ) -> Result<Arc<ServerConfig>, CannotMake> {
         let used = self.uses.get().wrapping_add(1);
         self.uses.set(used);
         let mut all = self.kept.borrow_mut();
@@ -128,26 +144,18 @@ impl Authority {
             {
                 all.remove(&oldest);
             }
-            all.insert(
-                target.clone(),
-                Kept { used, made: SystemTime::now(), key, configs: [None, None, None] },
-            );
+            all.insert(target.clone(), Kept { used, made: SystemTime::now(), key, configs: Vec::new() });
         }
         let Some(kept) = all.get_mut(target) else {
             return Err(rcgen::Error::CouldNotParseCertificate.into());
         };
         kept.used = used;
-        let [unsaid, http1, http2] = &mut kept.configs;
-        let place = match speaks {
-            Speaks::Unsaid => unsaid,
-            Speaks::Http1 => http1,
-            Speaks::Http2 => http2,
-        };
-        if let Some(config) = place {
+        let known = kept.configs.iter().find(|(of, at, _)| (*of, *at) == (speaks, version));
+        if let Some((_, _, config)) = known {
             return Ok(Arc::clone(config));
         }
-        let config = Arc::new(self.config(&kept.key, speaks)?);
-        *place = Some(Arc::clone(&config));
+        let config = Arc::new(self.config(&kept.key, speaks, version)?);
+        kept.configs.push((speaks, version, Arc::clone(&config)));
         Ok(config)
     }
 
@@ -168,9 +176,18 @@ impl Authority {
         Ok(CertifiedKey::new(vec![leaf.der().clone()], Arc::clone(&self.signer)))
     }
 
-    fn config(&self, key: &Arc<CertifiedKey>, speaks: Speaks) -> Result<ServerConfig, CannotMake> {
+    fn config(
+        &self,
+        key: &Arc<CertifiedKey>,
+        speaks: Speaks,
+        version: Version,
+    ) -> Result<ServerConfig, CannotMake> {
+        let versions = match version {
+            Version::Tls12 => &[&TLS12][..],
+            Version::Newest => DEFAULT_VERSIONS,
+        };
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_safe_default_protocol_versions()?
+            .with_protocol_versions(versions)?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))));
         // Sessions are in tickets that the client keeps: nothing to remember here.
@@ -227,7 +244,7 @@ mod tests {
 
     fn leaf(authority: &Authority, target: &str) -> Vec<u8> {
         let target: Target = target.parse().unwrap();
-        authority.server(&target, Speaks::Http2).unwrap();
+        authority.server(&target, Speaks::Http2, Version::Newest).unwrap();
         authority.kept.borrow()[&target].key.cert[0].to_vec()
     }
 

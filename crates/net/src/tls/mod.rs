@@ -14,8 +14,8 @@ mod stream;
 mod upstream;
 mod wire;
 
-pub(crate) use authority::Speaks;
 pub use authority::{Authority, CannotMake};
+pub(crate) use authority::{Speaks, Version};
 pub(crate) use roots::trusted;
 pub use roots::{BadCertificates, certificates};
 pub(crate) use stream::Stream;

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::{client, server};
+use tokio_rustls::{client, rustls::ProtocolVersion, server};
 
 /// Bytes from and to one side.
 pub(crate) enum Stream {
@@ -28,6 +28,16 @@ impl Stream {
             Stream::Far(tls) => tls.get_ref().1.alpn_protocol(),
         };
         chosen == Some(b"h2")
+    }
+
+    /// Whether it is inside TLS 1.2.
+    pub(crate) fn is_tls12(&self) -> bool {
+        let version = match self {
+            Stream::Plain(_) => None,
+            Stream::Near(tls) => tls.get_ref().1.protocol_version(),
+            Stream::Far(tls) => tls.get_ref().1.protocol_version(),
+        };
+        version == Some(ProtocolVersion::TLSv1_2)
     }
 }
 

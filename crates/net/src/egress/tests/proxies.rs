@@ -135,7 +135,9 @@ async fn secure_proxy(name: &str) -> (SocketAddr, Upstream, JoinSet<String>) {
     let authority = crate::tls::Authority::new().unwrap();
     let mut roots = tokio_rustls::rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
-    let config = authority.server(&name.parse().unwrap(), crate::tls::Speaks::Http1).unwrap();
+    let config = authority
+        .server(&name.parse().unwrap(), crate::tls::Speaks::Http1, crate::tls::Version::Newest)
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();

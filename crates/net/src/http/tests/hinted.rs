@@ -1,15 +1,24 @@
 //! What a server says before its answer.
 
-use super::world::{Server, World, read, run, text};
+use super::world::{Server, World, run};
 use airlock_gate::secrets::Secrets;
 use airlock_protocol::secret::{From, Place, Secret, Use, Values};
-use http::Request;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use http::{Request, Response};
+use std::future::poll_fn;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::client::TlsStream;
 
 const PLACEHOLDER: &str = "sk-0123456789abcdefPlaceholder";
 const VALUE: &str = "sk-RealRealRealRealRealRealVal";
 
 async fn world() -> World {
+    world_of(Server::Hinting).await
+}
+
+async fn world_of(server: Server) -> World {
     let secret = Secret {
         name: "KEY".into(),
         from: From::Env("KEY".into()),
@@ -21,7 +30,7 @@ async fn world() -> World {
         use_as: Use::Plain,
     };
     let values = Values([("KEY".to_owned(), VALUE.to_owned())].into());
-    World::guarding(Server::Hinting, Vec::new(), Secrets::new(&[secret], &values).unwrap()).await
+    World::guarding(server, Vec::new(), Secrets::new(&[secret], &values).unwrap()).await
 }
 
 fn asking(world: &World, path: &str) -> String {
@@ -77,15 +86,41 @@ fn each_answer_of_a_connection_has_its_own_hints_before_it() {
     });
 }
 
-#[test]
-fn a_program_that_speaks_http2_gets_the_answer() {
-    run(async {
-        let world = world().await;
-        let mut sender = world.http2().await;
-        let request = Request::get(format!("https://a.test:{}/fast", world.port)).body(text("")).unwrap();
-
-        let answered = read(sender.send_request(request).await.unwrap()).await;
-
-        assert_eq!((answered.0, &*answered.1), (200, "done"));
+/// What a program that speaks HTTP/2 gets: hints, then the answer.
+async fn heard(world: &World, tls: TlsStream<TcpStream>) -> (Vec<Response<()>>, (u16, Vec<u8>)) {
+    let (mut sender, connection) = h2::client::handshake(tls).await.unwrap();
+    tokio::task::spawn_local(async move {
+        let _ = connection.await;
     });
+    let url = format!("https://a.test:{}/fast", world.port);
+    let request = Request::get(url).header("x-key", PLACEHOLDER).body(()).unwrap();
+    let (mut answer, _) = sender.send_request(request, true).unwrap();
+    let mut hints = Vec::new();
+    while let Some(hint) = poll_fn(|cx| answer.poll_informational(cx)).await {
+        hints.push(hint.unwrap());
+    }
+    let answer = answer.await.unwrap();
+    let status = answer.status().as_u16();
+    let mut body = answer.into_body();
+    let data = body.data().await.unwrap().unwrap();
+    (hints, (status, data.to_vec()))
+}
+
+#[test]
+fn hints_of_servers_of_either_version_reach_a_program_that_speaks_http2() {
+    for (server, statuses) in [(Server::Hinting, &[103, 102][..]), (Server::Hinting2, &[103])] {
+        run(async {
+            let world = world_of(server).await;
+            let tls = world.tls(&[b"h2"]).await;
+
+            let (hints, answered) = heard(&world, tls).await;
+
+            assert_eq!(hints.iter().map(|hint| hint.status().as_u16()).collect::<Vec<_>>(), statuses);
+            let first = hints.first().unwrap().headers();
+            assert_eq!(first.get("link").unwrap(), "</a.css>; rel=preload");
+            // The server said the value.
+            assert_eq!(first.get("x-key").unwrap(), PLACEHOLDER);
+            assert_eq!(answered, (200, b"done".to_vec()));
+        });
+    }
 }

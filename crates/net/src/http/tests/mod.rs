@@ -2,6 +2,7 @@
 
 mod carried;
 mod ended;
+mod fuzz;
 mod guarded;
 mod hinted;
 mod renewed;

@@ -200,3 +200,23 @@ fn few_wait_for_one_place() {
         waiting(&world, 8).await;
     });
 }
+
+#[test]
+fn a_program_speaks_the_version_of_tls_that_the_server_speaks_if_it_can() {
+    use tokio_rustls::rustls::{DEFAULT_VERSIONS, ProtocolVersion, version::TLS13};
+    let (old, new) = (ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3);
+    for (server, program, expected) in [
+        (Server::Tls12, DEFAULT_VERSIONS, old),
+        (Server::Tls12, &[&TLS13][..], new),
+        (Server::Http1, DEFAULT_VERSIONS, new),
+    ] {
+        run(async {
+            let world = World::new(server).await;
+            // The first does not know what the server speaks, the second does.
+            for _ in 0..2 {
+                let tls = world.tls_of(program, &[b"http/1.1"]).await;
+                assert_eq!(tls.get_ref().1.protocol_version(), Some(expected));
+            }
+        });
+    }
+}

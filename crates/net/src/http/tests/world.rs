@@ -7,7 +7,7 @@ use crate::{
     http::{Carrier, filter::Filter},
     relay::Pool,
     secrets::Guard,
-    tls::{Authority, Speaks, Upstream},
+    tls::{Authority, Speaks, Upstream, Version},
 };
 use airlock_gate::{Crossing, Gate, Setup, host::Target, policy::parse_toml, secrets::Secrets};
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -34,7 +34,7 @@ use tokio_rustls::{
     TlsAcceptor, TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore,
+        ClientConfig, DEFAULT_VERSIONS, RootCertStore, SupportedProtocolVersion,
         pki_types::{CertificateDer, ServerName, pem::PemObject as _},
     },
 };
@@ -71,6 +71,10 @@ pub(super) enum Server {
     Untrusted,
     /// Says something before each answer, see [`hint`].
     Hinting,
+    /// The same in HTTP/2, see [`hint_streams`].
+    Hinting2,
+    /// With TLS 1.2 only.
+    Tls12,
 }
 
 fn roots(authority: &Authority) -> RootCertStore {
@@ -154,9 +158,19 @@ impl World {
 
     /// A program's TLS with the server, offering these protocols.
     pub(super) async fn tls(&self, offers: &[&[u8]]) -> TlsStream<TcpStream> {
+        self.tls_of(DEFAULT_VERSIONS, offers).await
+    }
+
+    /// As [`World::tls`], of a program that speaks these versions.
+    pub(super) async fn tls_of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        offers: &[&[u8]],
+    ) -> TlsStream<TcpStream> {
         let socket = self.connect().await;
         let roots = roots(self.carrier.authority.as_ref().unwrap());
-        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let builder = ClientConfig::builder_with_protocol_versions(versions);
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
         let name = ServerName::try_from("a.test").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
@@ -269,12 +283,18 @@ async fn serve(
             });
             continue;
         }
-        let speaks = if server == Server::Http2 { Speaks::Http2 } else { Speaks::Http1 };
-        let acceptor = TlsAcceptor::from(authority.server(&target, speaks).unwrap());
+        let speaks = match server {
+            Server::Http2 | Server::Hinting2 => Speaks::Http2,
+            _ => Speaks::Http1,
+        };
+        let version = if server == Server::Tls12 { Version::Tls12 } else { Version::Newest };
+        let acceptor = TlsAcceptor::from(authority.server(&target, speaks, version).unwrap());
         tasks.spawn_local(async move {
             let Ok(tls) = acceptor.accept(socket).await else { return };
-            if server == Server::Hinting {
-                return hint(tls, &hinted).await;
+            match server {
+                Server::Hinting => return hint(tls, &hinted).await,
+                Server::Hinting2 => return hint_streams(tls).await,
+                _ => {}
             }
             if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -309,6 +329,19 @@ async fn hint(mut tls: tokio_rustls::server::TlsStream<TcpStream>, log: &Log) {
             tls.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await.unwrap();
             tls.flush().await.unwrap();
         }
+    }
+}
+
+/// As [`hint`]; nothing is waited for.
+async fn hint_streams(tls: tokio_rustls::server::TlsStream<TcpStream>) {
+    let mut connection = h2::server::handshake(tls).await.unwrap();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let key = request.headers().get("x-key").cloned().unwrap_or(HeaderValue::from_static("none"));
+        let hint =
+            Response::builder().status(103).header("link", "</a.css>; rel=preload").header("x-key", key);
+        respond.send_informational(hint.body(()).unwrap()).unwrap();
+        let mut to = respond.send_response(Response::new(()), false).unwrap();
+        to.send_data(Bytes::from_static(b"done"), true).unwrap();
     }
 }
 
