@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use std::{
     io::{BufRead as _, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -50,11 +50,14 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// `xtask way-client ADDRESS SECONDS`: prints one JSON object. `xtask way-client ADDRESS hold N`: holds N connections
-/// until its input ends. `xtask way-client ADDRESS pour BYTES`: reads that much.
+/// `xtask way-client NAME:PORT SECONDS`: prints one JSON object. `xtask way-client NAME:PORT hold N`: holds N connections
+/// until its input ends. `xtask way-client NAME:PORT pour BYTES`: reads that much.
+///
+/// The name is looked up once, before anything is timed; only `named` looks it up anew for each connection.
 pub(crate) fn time(args: Vec<String>) -> Result<()> {
     let mut args = args.iter();
-    let address = args.next().context("way-client wants an address")?;
+    let name = args.next().context("way-client wants an address")?;
+    let address = name.to_socket_addrs()?.next().context("the name has no address")?;
     match (args.next().map(String::as_str), args.next()) {
         (Some("hold"), Some(count)) => hold(address, count.parse()?),
         (Some("pour"), Some(bytes)) => {
@@ -70,6 +73,7 @@ pub(crate) fn time(args: Vec<String>) -> Result<()> {
                 "kept": kept(address, each)?,
                 "new": new(address, each)?,
                 "rate": rate(address, each)?,
+                "named": named(name, each)?,
             });
             println!("{figures}");
             Ok(())
@@ -86,7 +90,7 @@ fn mega(bytes: u64) -> f64 {
 /// How long an answer may take: some peers lose a connection under load.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn open(address: &str, wanted: u8) -> Result<TcpStream> {
+fn open(address: impl ToSocketAddrs, wanted: u8) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -94,7 +98,7 @@ fn open(address: &str, wanted: u8) -> Result<TcpStream> {
     Ok(stream)
 }
 
-fn pour(address: &str, most: u64, longest: Duration) -> Result<(u64, Duration)> {
+fn pour(address: SocketAddr, most: u64, longest: Duration) -> Result<(u64, Duration)> {
     let mut stream = open(address, POUR)?;
     let mut piece = vec![0u8; PIECE];
     let (begin, mut bytes) = (Instant::now(), 0u64);
@@ -115,14 +119,19 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Microseconds of one exchange on a connection that is there already, the median.
-fn kept(address: &str, long: Duration) -> Result<f64> {
+fn kept(address: SocketAddr, long: Duration) -> Result<f64> {
     let mut stream = open(address, ECHO)?;
     sample(long, || exchange(&mut stream))
 }
 
 /// Microseconds of a connection with one exchange, the median.
-fn new(address: &str, long: Duration) -> Result<f64> {
+fn new(address: SocketAddr, long: Duration) -> Result<f64> {
     sample(long, || exchange(&mut open(address, ECHO)?))
+}
+
+/// The same where each connection looks the name up first.
+fn named(name: &str, long: Duration) -> Result<f64> {
+    sample(long, || exchange(&mut open(name, ECHO)?))
 }
 
 fn sample(long: Duration, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
@@ -137,7 +146,7 @@ fn sample(long: Duration, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
 }
 
 /// Connections with one exchange each per second, 32 at once.
-fn rate(address: &str, long: Duration) -> Result<f64> {
+fn rate(address: SocketAddr, long: Duration) -> Result<f64> {
     let (begin, done) = (Instant::now(), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..32 {
@@ -152,7 +161,7 @@ fn rate(address: &str, long: Duration) -> Result<f64> {
     Ok(mega(done.load(Ordering::Relaxed)) * 1e6 / begin.elapsed().as_secs_f64())
 }
 
-fn hold(address: &str, count: usize) -> Result<()> {
+fn hold(address: SocketAddr, count: usize) -> Result<()> {
     let mut held = Vec::new();
     for _ in 0..count {
         let mut stream = open(address, ECHO)?;

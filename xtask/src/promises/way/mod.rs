@@ -29,11 +29,12 @@ pub(crate) const DIRECT: &str = "veth pair";
 pub(crate) const PASTA: &str = "pasta";
 
 /// The measurements: a name for tables, the client's key, the unit.
-pub(crate) const FIGURES: [(&str, &str, &str); 5] = [
+pub(crate) const FIGURES: [(&str, &str, &str); 6] = [
     ("stream", "stream", "MB/s"),
     ("echo", "kept", "us"),
     ("connect", "new", "us"),
     ("connects", "rate", "per second"),
+    ("connect by name", "named", "us"),
     ("kept", "https", "us"),
 ];
 /// Memory of the keeper with a thousand connections.
@@ -74,11 +75,12 @@ struct Lane {
     command: Result<Command>,
     /// Requests over TLS on one kept connection.
     requests: Result<Command>,
-    samples: [Vec<f64>; 5],
+    samples: [Vec<f64>; 6],
 }
 
 fn race(field: &Field, place: &Place, rounds: usize) -> Vec<Figure> {
-    let client = [place.tool.display().to_string(), "way-client".into(), place.server(), SECONDS.into()];
+    let client =
+        [place.tool.display().to_string(), "way-client".into(), format!("{NAME}:{PORT}"), SECONDS.into()];
     let requests = ["wrk", "-t1", "-c1", "-d1s", "--latency", &format!("https://{NAME}/")].map(str::to_owned);
     let plain = |words: &[String]| {
         let mut words = words.iter();
