@@ -48,6 +48,7 @@ mod net_git_ssh;
 mod net_ledger;
 mod net_live;
 mod net_names;
+mod net_policy;
 mod net_proxy;
 mod net_publish;
 mod net_relay;
