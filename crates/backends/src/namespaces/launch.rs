@@ -116,7 +116,8 @@ pub(crate) fn launch(
                 (OnceCell::new(), OnceCell::new(), RefCell::default(), RefCell::new(Some(talk)));
             let outer = outer.user().try_clone_to_owned().ok();
             let seat = Some(seat);
-            Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter })
+            let monitor = None;
+            Ok(Launched { init, link, terminals, workspace, served, sealing, seat, outer, porter, monitor })
         }
         Err(refusal) => {
             let _ = init.kill();
