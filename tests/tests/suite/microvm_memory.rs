@@ -123,6 +123,25 @@ fn a_connection_of_a_copy_ends_and_a_new_one_is_made_by_its_own_rules() {
 }
 
 #[test]
+fn a_machine_goes_on_when_whoever_saves_its_memory_is_killed() {
+    let Some(world) = World::with_machines() else { return };
+    let id = world.detached(MACHINE, COUNTS);
+    let before = counts_beyond(&world, &id, 3);
+    let mut command = world.airlock(["snapshot", &id, "--memory"]).into_command();
+    let mut saving = command.spawn().expect("it starts");
+    eventually("it stands still", || {
+        let has_ended = saving.try_wait().expect("a child").is_some();
+        (has_ended || world.state(&id)["status"] == "paused").then_some(())
+    });
+    let _ = saving.kill();
+    saving.wait().expect("it ends");
+
+    counts_beyond(&world, &id, before + 5);
+    world.airlock(["snapshot", &id, "--memory"]).run().succeeded();
+    counts_beyond(&world, &id, before + 10);
+}
+
+#[test]
 fn memory_is_saved_of_machines_that_run_and_of_nothing_else() {
     let Some(world) = World::with_machines() else { return };
     let id = world.detached(["--backend", "namespaces"], "sleep 1000");
