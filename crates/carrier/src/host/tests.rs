@@ -206,6 +206,7 @@ fn hear(machine: &mut UnixStream, decoder: &mut carry::Decoder) -> Message {
 fn a_machine_rests_and_a_copy_goes_on_with_the_streams_of_its_main_program() {
     let (mut stage, mut read) = Stage::with_program();
     let mut decoder = carry::Decoder::default();
+    stage.host.mux.drain().unwrap();
     assert!(matches!(hear(&mut stage.machine, &mut decoder), Message::Guest { .. }));
     let started = said(&FromGuest::Started { process: 1, pid: 77 });
     stage
