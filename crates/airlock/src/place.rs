@@ -36,14 +36,17 @@ pub(crate) fn choose(sandbox: &Sandbox, spec: &Spec) -> Result<Place, Refusal> {
 #[cfg(feature = "microvm")]
 mod machines {
     use super::{Failure, GUEST, Guest, Place, Refusal, Voice};
-    use crate::{packages::Client, say::say};
-    use airlock_backends::microvm::{Microvm, Programs, kernel, monitor::Monitor, qemu};
+    use crate::{packages::Client, say::say_anyway};
+    use airlock_backends::microvm::{
+        Microvm, Programs, firecracker, kernel, memory, monitor::Monitor, qemu, warm,
+    };
     use airlock_engine::{
         doctor::{Finding, Fix, Report, Status, Step},
         plan::{bounds::MACHINE_MEMORY, chain},
     };
     use std::{
         fs, io,
+        os::fd::OwnedFd,
         path::{Path, PathBuf},
         process::{Command, Stdio},
     };
@@ -72,7 +75,7 @@ mod machines {
         let package = newest(&client.simulate(&[PACKAGE])?)
             .ok_or_else(|| Failure::new("there is no kernel for machines among this host's packages"))?;
         let version = package.trim_start_matches("linux-image-").to_owned();
-        say(voice, &format!("getting {package}"));
+        say_anyway(voice, &format!("getting {package}"));
         let fetched = client.fetch(&package)?;
         let failed = |err: io::Error| Failure::because(format!("{package} cannot be unpacked"), &err);
         unpack(fetched.path()).map_err(failed)?;
@@ -82,11 +85,17 @@ mod machines {
         let modules = if modules.is_empty() { files_below(&tree.join("usr/lib/modules")) } else { modules };
         kernel::install(home, &version, &image, |name| module(&modules, name))
             .map_err(|err| Failure::because("the kernel cannot be put in place", &err))?;
-        say(voice, &format!("{version} is here; booting it once"));
+        say_anyway(voice, &format!("{version} is here; booting it once"));
         let machine = prepared(home, None)?;
         machine
             .warm_up(MACHINE_MEMORY)
             .map_err(|err| Failure::because("the machine cannot be booted", &err).fix("airlock doctor"))
+    }
+
+    /// Saves the memory of a machine whose monitor takes orders there.
+    pub(crate) fn save_memory(monitor: OwnedFd, file: OwnedFd) -> Result<(), Failure> {
+        memory::save_to(monitor, file)
+            .map_err(|err| Failure::because("the memory of this machine cannot be saved", &err))
     }
 
     /// What machines need and have here, behind what is known of this host otherwise.
@@ -117,6 +126,14 @@ mod machines {
                 )
             }
         });
+        if Path::new(firecracker::PROGRAM).exists() {
+            let says = format!("{} is here; micro-VMs are run by QEMU, not yet by it", firecracker::PROGRAM);
+            report.findings.push(own("firecracker", Status::Ok, says, None));
+        }
+        report.findings.extend(warm::failures(home).into_iter().take(1).map(|why| {
+            let says = format!("a machine that was booted once is not kept, so that starts are slow: {why}");
+            own("vm-warm", Status::Degraded, says, Some(Fix::advice("airlock prefetch --backend microvm")))
+        }));
         // That the device can be opened says little.
         let emulated = monitor.and_then(|monitor| monitor.emulated);
         if let Some(why) = emulated
@@ -196,7 +213,7 @@ mod machines {
 mod machines {
     use super::{Failure, Place, Refusal, Voice};
     use airlock_engine::plan::refusal;
-    use std::path::Path;
+    use std::{os::fd::OwnedFd, path::Path};
 
     pub(crate) fn machine(_: &Path, _: Option<&Path>) -> Result<Place, Refusal> {
         let fix = "cargo build --features microvm, or --backend namespaces";
@@ -205,10 +222,14 @@ mod machines {
 
     pub(crate) fn examine(_: &Path, _: &mut airlock_engine::doctor::Report) {}
 
+    pub(crate) fn save_memory(_: OwnedFd, _: OwnedFd) -> Result<(), Failure> {
+        machine(Path::new("/"), None).map(drop).map_err(Failure::from)
+    }
+
     pub(crate) fn fetch(_: &Path, _: Voice) -> Result<(), Failure> {
         machine(Path::new("/"), None).map(drop).map_err(Failure::from)
     }
 }
 
 use machines::machine;
-pub(crate) use machines::{examine, fetch};
+pub(crate) use machines::{examine, fetch, save_memory};

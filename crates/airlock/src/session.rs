@@ -241,7 +241,8 @@ impl<'a> Session<'a> {
             | Reply::State(_)
             | Reply::Policy(_)
             | Reply::Event(_)
-            | Reply::Layer => {}
+            | Reply::Layer
+            | Reply::Resting { .. } => {}
         }
         Ok(None)
     }

@@ -153,8 +153,9 @@ fn keep(store: &Store, done: Done, name: &Name) -> Result<Chain, Failure> {
         copied_since: None,
         chain,
         spec: sandbox.spec()?,
+        memory: false,
     };
-    let kept = kept::keep(&guard, snapshot)?;
+    let kept = kept::keep(&guard, snapshot, None)?;
     drop(guard);
     // What is left of it is removed by the next prune.
     let _ = sandbox.remove(lock);

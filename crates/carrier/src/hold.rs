@@ -14,6 +14,9 @@ pub(crate) struct Hold {
 #[derive(Default)]
 struct Program {
     streams: Vec<u32>,
+    /// Its streams by their places, and its pid: where a copy of the machine goes on, somebody needs them.
+    places: Vec<u32>,
+    pid: Option<u32>,
     /// Nobody waits for what a program wrote that was to be killed: whoever should read it may never do.
     killed: bool,
 }
@@ -42,9 +45,31 @@ impl Hold {
             ToGuest::Copy(job) => job.process,
             ToGuest::Signal { process, signal: KILL } => return self.kill(*process),
             ToGuest::Clear => return self.kill_all(),
-            ToGuest::Signal { .. } | ToGuest::Resized { .. } | ToGuest::Freeze | ToGuest::Thaw => return,
+            ToGuest::Signal { .. } | ToGuest::Resized { .. } => return,
+            ToGuest::Freeze | ToGuest::Thaw | ToGuest::Rest { .. } | ToGuest::Rise => return,
         };
-        self.programs.insert(process, Program { streams: streams.to_vec(), killed: false });
+        self.programs.insert(process, Program { streams: streams.to_vec(), ..Program::default() });
+    }
+
+    /// Remembers which stream is at which place of a program.
+    pub(crate) fn place(&mut self, process: u32, places: Vec<u32>) {
+        if let Some(program) = self.programs.get_mut(&process) {
+            program.places = places;
+        }
+    }
+
+    /// A program that runs: its pid, and its streams by their places.
+    pub(crate) fn running(&self, process: u32) -> Option<(u32, &[u32])> {
+        let program = self.programs.get(&process)?;
+        Some((program.pid?, &program.places))
+    }
+
+    /// A program that runs already.
+    pub(crate) fn adopt(&mut self, process: u32, pid: u32, places: Vec<u32>) {
+        let mut streams = places.clone();
+        streams.sort_unstable();
+        streams.dedup();
+        self.programs.insert(process, Program { streams, places, pid: Some(pid), killed: false });
     }
 
     /// The streams of a program.
@@ -65,6 +90,11 @@ impl Hold {
             | FromGuest::Ended { process, .. } => Some(*process),
             _ => None,
         };
+        if let FromGuest::Started { process, pid } = &said
+            && let Some(program) = self.programs.get_mut(process)
+        {
+            program.pid = Some(*pid);
+        }
         let program = match &said {
             FromGuest::Ended { process, .. } | FromGuest::NotStarted { process, .. } => {
                 self.programs.remove(process)

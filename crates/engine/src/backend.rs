@@ -35,6 +35,11 @@ pub trait Backend {
 
     /// Makes in an empty directory what `launch` would make on a sandbox's disk, for the next sandbox like this one.
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Does what takes long and makes the next start of a sandbox like this one quick. This one is gone, and nobody waits.
+    fn help_next(&self, _plan: &Plan) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A user and a network namespace that are being made, by a process that stands for them. It ends when this is dropped.
@@ -93,6 +98,17 @@ pub struct Launched {
     pub workspace: OnceCell<OwnedFd>,
     /// Where ports are published, who brings connections in.
     pub porter: Option<Porter>,
+    /// Where there is a machine, who runs it.
+    pub monitor: Option<Monitor>,
+}
+
+/// Who runs a machine, for whoever saves its memory.
+#[derive(Debug)]
+pub struct Monitor {
+    /// Takes orders.
+    pub socket: OwnedFd,
+    /// Tells machines apart: only one with the same goes on from a saved memory.
+    pub key: String,
 }
 
 /// A process of the keeper's in the sandbox's network: it makes sockets there and hands them out.

@@ -20,5 +20,5 @@ pub mod review;
 pub mod snapshots;
 pub mod store;
 
-pub use backend::{Backend, Begun, Confine, Launched, Loopback, Porter};
+pub use backend::{Backend, Begun, Confine, Launched, Loopback, Monitor, Porter};
 pub use plan::Plan;

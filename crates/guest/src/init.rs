@@ -91,6 +91,9 @@ fn requests(link: &mut Link, programs: &mut Programs) -> io::Result<bool> {
                 link.say(&FromGuest::Frozen)?;
             }
             ToGuest::Thaw => everybody(Signal::CONT)?,
+            // Only a machine has a memory of its own.
+            ToGuest::Rest { .. } => link.say(&FromGuest::Resting { still: false })?,
+            ToGuest::Rise => {}
         }
     }
     Ok(true)

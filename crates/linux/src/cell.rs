@@ -3,7 +3,7 @@
 
 use crate::{
     caps::{self, CapSet},
-    clone::{self, Dumpable, Namespaces},
+    clone::{self, Child, Dumpable, Namespaces, Side},
     mount::{self, Access, Depth},
     seccomp::{Filter, Nested, Relax, SetId},
     spawn,
@@ -55,6 +55,61 @@ const REFUSED: [libc::c_long; 8] = [
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
 ];
+
+/// What is run in a cell that is beside nothing.
+#[derive(Debug)]
+pub struct Lone {
+    /// As in [`Cell`].
+    pub command: Vec<CString>,
+    /// Paths of this host that are there under the same names, as in [`Trees::open`].
+    pub shown: Vec<PathBuf>,
+    /// Files that are there under other names.
+    pub files: Vec<(PathBuf, PathBuf)>,
+    /// Devices, writable.
+    pub devices: Vec<PathBuf>,
+    /// As in [`Cell`].
+    pub descriptors: Vec<OwnedFd>,
+    /// As in [`Cell`].
+    pub output: OwnedFd,
+}
+
+/// Starts a program in a cell of its own. It ends with the thread that started it. As host root it is nobody of the host.
+///
+/// Fails where this process has more than one thread. Where the cell cannot be built, the child ends with 125.
+pub fn start(lone: Lone) -> io::Result<Child> {
+    let ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    match clone::fork(Namespaces::NONE, None)? {
+        Side::Parent(child) => Ok(child),
+        Side::Child => {
+            let Err(_) = become_lone(lone, ids);
+            clone::exit_now(125)
+        }
+    }
+}
+
+fn become_lone(lone: Lone, (uid, gid): (u32, u32)) -> io::Result<Infallible> {
+    clone::die_with_parent()?;
+    let user = match uid {
+        0 => (NOBODY, NOBODY),
+        _ => {
+            clone::set_dumpable(Dumpable::Yes)?;
+            clone::unshare(Namespaces::USER)?;
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+            fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+            (0, 0)
+        }
+    };
+    clone::unshare(Namespaces::MOUNT)?;
+    mount::make_private()?;
+    let mut files = Vec::new();
+    for (name, path) in &lone.files {
+        files.push((name.clone(), mount::open_place(CWD, path)?));
+    }
+    let trees = Trees::open(&lone.shown, &files, &lone.devices)?;
+    let Lone { command, descriptors, output, .. } = lone;
+    become_program(Cell { command, trees, descriptors, output, user })
+}
 
 /// Becomes the program; returns only with why not. It ends with its parent.
 ///

@@ -26,8 +26,10 @@ pub const LINK_SOCKET: i32 = 4;
 pub const FILES_SOCKET: i32 = 5;
 /// Where it writes [`READY`], or [`NOT_READY`] and why; closed after it.
 pub const OUTCOME: i32 = 6;
-/// A pipe with a [`Machine`] in JSON.
+/// A pipe with [`Orders`] in JSON.
 pub const ORDERS: i32 = 7;
+/// Where a machine goes on from its memory: the file with what the end at the host knew ([`Orders::resumes`]).
+pub const KNOWN: i32 = 8;
 /// The machine is ready.
 pub const READY: u8 = b'.';
 /// It is not; the reason follows.
@@ -63,6 +65,38 @@ pub struct Machine {
     pub user: u32,
     /// Whether it has an address of version 6.
     pub ipv6: bool,
+}
+
+/// What the end at the host is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// The machine.
+    pub machine: Machine,
+    /// Whether it goes on from its memory, with programs in it.
+    #[serde(default)]
+    pub resumes: bool,
+}
+
+/// The first message a machine gets that rested, whether it is itself or a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Host name inside.
+    pub hostname: String,
+    /// As in [`Configure`].
+    pub seed: Vec<u8>,
+    /// The time.
+    pub now: Now,
+    /// Whether it is a copy: nobody is at the other side of its connections.
+    pub is_copy: bool,
+}
+
+/// The time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Now {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
 }
 
 /// The first message a machine gets.
@@ -128,6 +162,18 @@ pub enum Message {
         /// Its size.
         size: Size,
     },
+    /// To the machine: what time it is.
+    Clock(Now),
+    /// To the machine: stand still. Nothing more is said before it has answered.
+    Rest,
+    /// From the machine: everything stands still, and nothing is on its way.
+    Resting,
+    /// From the machine: it cannot stand still, and goes on.
+    Restless,
+    /// To a machine that rests, which answers [`Message::Ready`] and still rests.
+    Resume(Box<Resume>),
+    /// To a machine that is ready after a rest: go on.
+    Rise,
 }
 
 /// A descriptor and its stream.
@@ -214,6 +260,12 @@ const CREDIT: u8 = 6;
 const END: u8 = 7;
 const HANG_UP: u8 = 8;
 const RESIZE: u8 = 9;
+const CLOCK: u8 = 10;
+const REST: u8 = 11;
+const RESTING: u8 = 12;
+const RESTLESS: u8 = 13;
+const RESUME: u8 = 14;
+const RISE: u8 = 15;
 
 impl Message {
     /// The bytes to send. Fails where a body is longer than any reader accepts.
@@ -244,6 +296,12 @@ impl Message {
             Message::Resize { stream, size } => {
                 (RESIZE, *stream, [size.rows.to_be_bytes(), size.columns.to_be_bytes()].concat())
             }
+            Message::Clock(now) => (CLOCK, 0, to_json(now)?),
+            Message::Rest => (REST, 0, Vec::new()),
+            Message::Resting => (RESTING, 0, Vec::new()),
+            Message::Restless => (RESTLESS, 0, Vec::new()),
+            Message::Resume(resume) => (RESUME, 0, to_json(resume)?),
+            Message::Rise => (RISE, 0, Vec::new()),
         })
     }
 
@@ -271,6 +329,12 @@ impl Message {
                 let (rows, columns) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
                 Ok(Message::Resize { stream, size: Size { rows, columns } })
             }
+            CLOCK => Ok(Message::Clock(from_json(body)?)),
+            REST => empty(Message::Rest),
+            RESTING => empty(Message::Resting),
+            RESTLESS => empty(Message::Restless),
+            RESUME => Ok(Message::Resume(from_json(body)?)),
+            RISE => empty(Message::Rise),
             other => Err(Malformed::Kind(other)),
         }
     }
@@ -280,7 +344,7 @@ impl Message {
 fn longest(kind: u8) -> usize {
     match kind {
         CONFIGURE | GUEST => MOST_BODY,
-        FAILED => MOST_WORDS,
+        FAILED | CLOCK | RESUME => MOST_WORDS,
         DATA => MOST_DATA,
         CREDIT | RESIZE => 4,
         _ => 0,
@@ -328,7 +392,7 @@ impl Decoder {
         let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let [kind, a, b, c, d, e, f, g, h] = *header;
         let length = u32::from_be_bytes([e, f, g, h]) as usize;
-        if !(CONFIGURE..=RESIZE).contains(&kind) {
+        if !(CONFIGURE..=RISE).contains(&kind) {
             return Err(Malformed::Kind(kind));
         }
         if length > longest(kind) {
@@ -386,6 +450,21 @@ mod tests {
         )
     }
 
+    fn rest() -> impl Strategy<Value = Message> {
+        let now = || any::<(i64, u32)>().prop_map(|(seconds, nanoseconds)| Now { seconds, nanoseconds });
+        let resume = (".{0,64}", vec(any::<u8>(), SEED), now(), any::<bool>());
+        let resume =
+            resume.prop_map(|(hostname, seed, now, is_copy)| Resume { hostname, seed, now, is_copy });
+        prop_oneof![
+            now().prop_map(Message::Clock),
+            Just(Message::Rest),
+            Just(Message::Resting),
+            Just(Message::Restless),
+            resume.prop_map(|resume| Message::Resume(Box::new(resume))),
+            Just(Message::Rise),
+        ]
+    }
+
     fn message() -> impl Strategy<Value = Message> {
         let descriptor = (any::<u32>(), kind()).prop_map(|(stream, kind)| Descriptor { stream, kind });
         prop_oneof![
@@ -400,6 +479,7 @@ mod tests {
             any::<u32>().prop_map(|stream| Message::End { stream }),
             any::<u32>().prop_map(|stream| Message::HangUp { stream }),
             (any::<u32>(), size()).prop_map(|(stream, size)| Message::Resize { stream, size }),
+            rest(),
         ]
     }
 
@@ -432,7 +512,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic_the_decoder(bytes in vec(any::<u8>(), 0..200), kind in 0u8..12, length in 0u8..200) {
+        fn no_bytes_panic_the_decoder(bytes in vec(any::<u8>(), 0..200), kind in 0u8..18, length in 0u8..200) {
             let mut decoder = Decoder::default();
             decoder.feed(&[kind, 0, 0, 0, 1, 0, 0, 0, length]);
             decoder.feed(&bytes);

@@ -126,6 +126,9 @@ pub enum Request {
     Layer,
     /// The root of a bounded disk of host root's, which is mounted where only the sandbox is.
     Disk,
+    /// Have a machine stand still as long as this connection lasts: its memory and its files are about to be saved. What is
+    /// known of it outside is written to the descriptor that travels along.
+    Rest,
 }
 
 /// What is shown in a running sandbox.
@@ -199,6 +202,11 @@ pub enum Reply {
     Event(Event),
     /// The directory travels along as a descriptor, a place only.
     Layer,
+    /// A machine stands still. Who runs it takes orders at the descriptor that travels along.
+    Resting {
+        /// Only a machine with the same goes on from its memory.
+        key: String,
+    },
     /// It could not be done.
     Refused(Refusal),
 }

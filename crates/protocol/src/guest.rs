@@ -32,6 +32,14 @@ pub enum ToGuest {
     Freeze,
     /// Undo `Freeze`.
     Thaw,
+    /// To a machine: stand still, so that its memory can be saved. What is known of it outside is written to the descriptor
+    /// that travels along.
+    Rest {
+        /// The main program.
+        main: u32,
+    },
+    /// Undo `Rest`.
+    Rise,
 }
 
 /// A program to start.
@@ -106,6 +114,11 @@ pub enum FromGuest {
     Cleared,
     /// `Freeze` is done: every process stands still, or does not within a while.
     Frozen,
+    /// `Rest` is done, or could not be.
+    Resting {
+        /// Whether everything stands still.
+        still: bool,
+    },
     /// A kernel of its own has ended a program for want of memory. Its end is told next.
     OutOfMemory,
     /// Nothing can go on, and why: the last thing that is said.

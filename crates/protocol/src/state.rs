@@ -76,6 +76,9 @@ pub struct Machine {
     /// Why its processor is emulated, which is slow; nothing where this host's own is used.
     #[serde(default)]
     pub emulated: Option<String>,
+    /// Why it had to boot, which is slow; nothing where it went on from a machine that was booted before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<String>,
 }
 
 /// Something that stands in a workspace for a protected path that was not there.

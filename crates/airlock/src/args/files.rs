@@ -15,8 +15,12 @@ pub(super) const FORK_USAGE: &str = "airlock fork [OPTIONS] <SANDBOX|SNAPSHOT> [
 A sandbox that does not run is kept as it is in an instant, whatever its size. One that runs is frozen while its files are
 copied (or share their blocks, where the file system can). Files of the host that it only sees are not in a snapshot.
 
+With --memory the memory of a machine (--backend microvm) that runs is in it too: whoever is forked from it goes on where its programs
+were.
+
 Examples:
   airlock snapshot web --name before-upgrade
+  airlock snapshot web --memory            with its programs as they run
   airlock fork before-upgrade --start      go on from there, as often as you like
   airlock snapshot ls
   airlock snapshot rm before-upgrade"
@@ -30,6 +34,9 @@ pub(crate) struct SnapshotArgs {
     /// What to call it
     #[arg(long)]
     pub(crate) name: Option<Name>,
+    /// With the memory of its machine, which runs
+    #[arg(long)]
+    pub(crate) memory: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -73,7 +80,8 @@ pub(crate) struct RemoveSnapshotsArgs {
 #[command(after_help = "\
 Each fork has the files, the settings and the project of the one it comes from, as they are now, and goes its own way. Published
 ports become free ones. A sandbox that does not run is forked in an instant, whatever its size; one that runs is frozen while its
-files are copied.
+files are copied. With --memory, and from a snapshot that has a memory, each goes on where the programs were when it is started for the
+first time, unless it is given another command.
 
 Examples:
   airlock fork web                         a stopped sandbox web-1 with web's files
@@ -92,6 +100,9 @@ pub(crate) struct ForkArgs {
     /// Start them
     #[arg(long)]
     pub(crate) start: bool,
+    /// Go on from the memory of the machine, which runs
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) memory: bool,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -73,7 +73,9 @@ fn hold(guard: Guard, origin: &Origin) -> Result<Snapshot, Failure> {
             copied_since: None,
             chain: origin.chain.clone(),
             spec: origin.spec.clone(),
+            memory: false,
         },
+        None,
     )?)
 }
 

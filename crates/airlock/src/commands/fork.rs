@@ -15,7 +15,10 @@ use std::io::Write as _;
 
 pub(crate) fn fork(args: &ForkArgs) -> Outcome {
     let store = home::store()?;
-    let (guard, mut origin) = snapshot::origin(&store, &args.source, Voice::Normal)?;
+    let (guard, mut origin) = match args.memory {
+        true => snapshot::origin_with_memory(&store, &args.source, Voice::Normal)?,
+        false => snapshot::origin(&store, &args.source, Voice::Normal)?,
+    };
     let naming = match &args.name {
         Some(name) if args.number == 1 => Naming::Exactly(name.clone()),
         Some(name) => Naming::After(name.clone()),
@@ -23,6 +26,8 @@ pub(crate) fn fork(args: &ForkArgs) -> Outcome {
     };
     if !args.command.is_empty() {
         origin.spec.command.clone_from(&args.command);
+        // Its programs are others.
+        origin.memory = None;
     }
     let mut made = Vec::new();
     for _ in 0..args.number {

@@ -94,7 +94,11 @@ fn machine(state: &State, spec: &Spec) -> String {
                 Some(why) => format!("emulated, slow: {why}"),
                 None => "by this host's processor (KVM)".to_owned(),
             };
-            format!("{}, {}, {}; {speed}", spec.backend.word(), machine.monitor, machine.kernel)
+            let start = match &machine.cold {
+                Some(why) => format!("; booted, which is slow: none is kept that was booted before ({why})"),
+                None => String::new(),
+            };
+            format!("{}, {}, {}; {speed}{start}", spec.backend.word(), machine.monitor, machine.kernel)
         }
     }
 }

@@ -4,18 +4,21 @@ use super::{find, lifecycle, list::age, print_json, remove};
 use crate::{
     args::{ListSnapshotsArgs, RemoveSnapshotsArgs, SnapshotArgs, SnapshotVerb},
     failure::{Failure, Outcome},
-    home,
+    home, place,
     progress::Progress,
     say::{Voice, terminal_width},
     table::Table,
 };
 use airlock_doors::control::client::Client;
 use airlock_engine::{
-    snapshots::{Guard, fork::Origin, kept, kept::Snapshot, take},
+    snapshots::{Guard, fork::Origin, kept, kept::Snapshot, memory::Memory, take},
     store::{self, Error, Sandbox, Store},
 };
 use airlock_protocol::control::{Reply, Request};
-use std::{io::Write as _, os::fd::OwnedFd};
+use std::{
+    io::Write as _,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 pub(crate) fn perform(args: &SnapshotArgs) -> Outcome {
     match &args.verb {
@@ -29,7 +32,10 @@ pub(crate) fn perform(args: &SnapshotArgs) -> Outcome {
 fn make(args: &SnapshotArgs) -> Outcome {
     let store = home::store()?;
     let sandbox = find(&store, &args.sandbox)?;
-    let (guard, origin) = of_sandbox(&sandbox, Voice::Normal)?;
+    let (guard, origin) = match args.memory {
+        true => with_memory(&sandbox, Voice::Normal)?,
+        false => of_sandbox(&sandbox, Voice::Normal)?,
+    };
     let name = match &args.name {
         Some(name) => name.clone(),
         None => free_name(&store, &origin)?,
@@ -44,7 +50,9 @@ fn make(args: &SnapshotArgs) -> Outcome {
             copied_since: origin.copied_since,
             chain: origin.chain,
             spec: origin.spec,
+            memory: false,
         },
+        origin.memory.as_ref(),
     )?;
     match args.json {
         true => print_json(&facts(&snapshot))?,
@@ -111,6 +119,7 @@ fn facts(snapshot: &Snapshot) -> serde_json::Value {
     serde_json::json!({
         "id": snapshot.id, "name": snapshot.name, "created_at": snapshot.created_at, "sandbox": snapshot.sandbox,
         "sandbox_name": snapshot.spec.name, "layers": snapshot.chain.layers,
+        "memory": snapshot.memory,
     })
 }
 
@@ -137,8 +146,10 @@ pub(super) fn origin(store: &Store, selector: &str, voice: Voice) -> Result<(Gua
     // Under the guard, so that it is not removed meanwhile.
     let guard = Guard::take(store)?;
     match (kept::find(store, selector)?, sandbox) {
-        (Some(Snapshot { spec, chain, copied_since, .. }), _) => {
-            Ok((guard, Origin { spec, chain, copied_since }))
+        (Some(snapshot), _) => {
+            let memory = kept::memory(store, &snapshot);
+            let Snapshot { spec, chain, copied_since, .. } = snapshot;
+            Ok((guard, Origin { spec, chain, copied_since, memory }))
         }
         (None, Some(sandbox)) => {
             drop(guard);
@@ -147,6 +158,27 @@ pub(super) fn origin(store: &Store, selector: &str, voice: Voice) -> Result<(Gua
         (None, None) => Err(Failure::new(format!("no sandbox or snapshot {selector:?}"))
             .code(3)
             .fix("`airlock ls --all` and `airlock snapshot ls` list them")),
+    }
+}
+
+/// The same, with the memory of a machine that runs, or of a snapshot that has one.
+pub(super) fn origin_with_memory(
+    store: &Store,
+    selector: &str,
+    voice: Voice,
+) -> Result<(Guard, Origin), Failure> {
+    match store.find(selector) {
+        Ok(sandbox) => with_memory(&sandbox, voice),
+        Err(Error::NoSuch { .. } | Error::NoneYet) => {
+            let (guard, origin) = origin(store, selector, voice)?;
+            match origin.memory {
+                Some(_) => Ok((guard, origin)),
+                None => Err(Failure::new(format!("the snapshot {selector:?} has no memory"))
+                    .code(1)
+                    .fix("airlock snapshot SANDBOX --memory makes one that has")),
+            }
+        }
+        Err(err) => Err(err.into()),
     }
 }
 
@@ -165,21 +197,54 @@ pub(super) fn of_sandbox(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Orig
         drop(keeper);
         let making = making?;
         let guard = Guard::take(store)?;
-        let mut origin = known(sandbox)?;
+        let mut origin = known_of(sandbox)?;
         take::push(&mut origin.chain, making.finish(&guard)?);
         return Ok((guard, origin));
     }
     let lock = lifecycle::free_lock(sandbox)?;
     let guard = Guard::take(store)?;
     if take::settle(sandbox, &lock, &guard)?.is_some() {
-        let origin = known(sandbox)?;
+        let origin = known_of(sandbox)?;
         return Ok((guard, origin));
     }
     drop(guard);
     let making = take::copied(sandbox, None, &mut add)?;
     let guard = Guard::take(store)?;
-    let mut origin = known(sandbox)?;
+    let mut origin = known_of(sandbox)?;
     take::push(&mut origin.chain, making.finish(&guard)?);
+    Ok((guard, origin))
+}
+
+/// What a sandbox wrote, and the memory of its machine at the same moment.
+pub(super) fn with_memory(sandbox: &Sandbox, voice: Voice) -> Result<(Guard, Origin), Failure> {
+    if !lifecycle::is_live(sandbox)? {
+        return Err(Failure::new("the memory of this sandbox cannot be saved")
+            .code(1)
+            .why("it does not run")
+            .fix("without --memory its files are kept"));
+    }
+    let store = sandbox.store();
+    let mut progress = Progress::new("copied", voice);
+    let memory = Memory::begin(store)?;
+    let mut keeper = Client::connect(sandbox)?;
+    let known = memory.create_known()?;
+    let (key, monitor) = match keeper.ask_with_descriptors(&Request::Rest, &[known.as_fd()])? {
+        (Reply::Resting { key }, Some(monitor)) => (key, monitor),
+        (Reply::Refused(refusal), _) => return Err(refusal.into()),
+        _ => return Err(Failure::new("the sandbox's keeper gave no answer that can be understood")),
+    };
+    let file = memory.create()?;
+    let saved = place::save_memory(monitor, file.into());
+    let saved = saved.and_then(|()| held_disk(sandbox));
+    let making = saved.and_then(|disk| Ok(take::copied(sandbox, disk, &mut |bytes| progress.add(bytes))?));
+    // It goes on from here.
+    drop(keeper);
+    let making = making?;
+    memory.finish(&key)?;
+    let guard = Guard::take(store)?;
+    let mut origin = known_of(sandbox)?;
+    take::push(&mut origin.chain, making.finish(&guard)?);
+    origin.memory = Some(memory);
     Ok((guard, origin))
 }
 
@@ -195,7 +260,7 @@ pub(super) fn held_disk(sandbox: &Sandbox) -> Result<Option<OwnedFd>, Failure> {
     }
 }
 
-fn known(sandbox: &Sandbox) -> Result<Origin, Failure> {
+fn known_of(sandbox: &Sandbox) -> Result<Origin, Failure> {
     let copied_since = sandbox.state()?.copied_since;
-    Ok(Origin { spec: sandbox.spec()?, chain: sandbox.chain()?, copied_since })
+    Ok(Origin { spec: sandbox.spec()?, chain: sandbox.chain()?, copied_since, memory: None })
 }

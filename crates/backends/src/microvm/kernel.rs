@@ -33,7 +33,7 @@ pub struct Kernel {
 }
 
 /// Modules that a machine needs, in the order they are loaded in. One that is built in is no file.
-pub const MODULES: [&str; 10] = [
+pub const MODULES: [&str; 12] = [
     "virtio_ring",
     "virtio",
     "virtio_mmio",
@@ -44,6 +44,8 @@ pub const MODULES: [&str; 10] = [
     "fuse",
     "virtio_balloon",
     "virtio-rng",
+    "inet_diag",
+    "tcp_diag",
 ];
 
 /// Why there is no kernel to boot.

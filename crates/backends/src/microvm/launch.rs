@@ -2,9 +2,10 @@
 
 use super::{
     kernel::{Error, Kernel},
+    memory::Saved,
     monitor::Monitor,
     qemu::{self, Cables, INITRAMFS, KERNEL},
-    warm,
+    warm::{self, How},
 };
 use crate::namespaces::{
     Namespaces,
@@ -14,7 +15,7 @@ use crate::namespaces::{
     outer::{self, Behind},
 };
 use airlock_engine::{
-    Backend, Begun, Confine, Launched, Plan,
+    Backend, Begun, Confine, Launched, Monitor as Orderable, Plan,
     plan::{Caller, Identity, chain, refusal},
 };
 use airlock_linux::{
@@ -22,7 +23,7 @@ use airlock_linux::{
     seccomp::{Nested, SetId},
 };
 use airlock_protocol::{
-    carry::{self, NOT_READY, READY},
+    carry::{self, NOT_READY, Orders, READY},
     control::Refusal,
     state,
 };
@@ -46,6 +47,8 @@ pub struct Microvm {
     archive: (PathBuf, String),
     monitor: Monitor,
     started: RefCell<Option<Started>>,
+    /// Why the last start was not a warm one.
+    cold: RefCell<Option<String>>,
 }
 
 /// What the keeper hears of a machine that starts.
@@ -58,6 +61,24 @@ struct Started {
     /// Where the kernel and the monitor write.
     output: PathBuf,
     is_sealed: bool,
+    /// Whether it goes on from its own memory.
+    resumes: bool,
+}
+
+/// The monitor's ends of everything that it is connected with.
+struct Wires {
+    ports: [OwnedFd; 2],
+    orders: OwnedFd,
+    talk: OwnedFd,
+    output: OwnedFd,
+}
+
+/// What a machine goes on from.
+struct GoesOn {
+    /// Its memory; it boots where there is none.
+    memory: Option<OwnedFd>,
+    /// What the carrier knew of it then, where programs ran in it.
+    known: Option<OwnedFd>,
 }
 
 /// What is put into a machine.
@@ -69,8 +90,6 @@ pub struct Programs<'a> {
     pub guest: &'a [u8],
 }
 
-/// Of the host's files the monitor sees its program, its libraries and its firmware.
-const SHOWN: [&str; 6] = ["/usr", "/lib", "/lib64", "/lib32", "/libx32", "/etc/ld.so.cache"];
 const FETCH: &str = "airlock prefetch --backend microvm";
 
 impl Microvm {
@@ -96,54 +115,86 @@ impl Microvm {
         let kernel = kernel.map_err(|err| no_kernel(&err))?;
         let archive =
             kernel.archive(home, programs.carrier, programs.guest).map_err(|err| no_kernel(&err))?;
-        Ok(Microvm { home: home.to_owned(), kernel, archive, monitor, started: RefCell::default() })
+        Ok(Microvm {
+            home: home.to_owned(),
+            kernel,
+            archive,
+            monitor,
+            started: RefCell::default(),
+            cold: RefCell::default(),
+        })
     }
 
     /// Boots and saves a machine of this size, unless one is saved already.
     pub fn warm_up(&self, memory: u64) -> io::Result<()> {
-        self.saved(memory, 1).map(drop)
+        warm::make(&self.home, &self.bare(memory, 1), self.names(), How::Again)
     }
 
-    fn saved(&self, memory: u64, processors: u64) -> io::Result<OwnedFd> {
+    /// What tells machines of this size from others: QEMU's version, and what they boot into.
+    fn names(&self) -> (&str, &str) {
+        (&self.monitor.version, &self.archive.1)
+    }
+
+    /// A machine of this size that is connected with nothing.
+    fn bare(&self, memory: u64, processors: u64) -> qemu::Machine {
         let text = |path: &Path| path.display().to_string();
-        let machine = qemu::Machine {
+        qemu::Machine {
             memory,
             processors,
             by: self.monitor.by(),
             boot: (text(&self.kernel.image), text(&self.archive.0)),
             cables: Cables::Nothing { orders: 0 },
-        };
-        warm::open(&self.home, &machine, &self.monitor.version, &self.archive.1)
+        }
     }
 
-    fn neighbour(&self, plan: &Plan, ports: [OwnedFd; 2], talk: OwnedFd, output: OwnedFd) -> Neighbour {
-        let memory = plan.bounds.memory.value;
-        let processors = plan.bounds.cpu_millis.unwrap_or(1000).div_ceil(1000);
-        // A start that cannot be warm is slow.
-        let saved = self.saved(memory, processors).ok();
+    /// What tells this machine from others that could not go on from its memory.
+    fn key(&self, plan: &Plan) -> String {
+        let (version, boot) = self.names();
+        warm::key(&self.bare(memory(plan), processors(plan)), version, boot)
+    }
+
+    /// What a sandbox goes on from: its own memory, where it was saved; else that of a machine like it, freshly booted.
+    fn goes_on_from(&self, plan: &Plan) -> Result<GoesOn, Refusal> {
+        let own = Saved::of(&plan.disk);
+        if own.memory.exists() {
+            return own
+                .open(&self.key(plan))
+                .map(|(memory, known)| GoesOn { memory: Some(memory), known: Some(known) });
+        }
+        let (version, boot) = self.names();
+        let machine = self.bare(memory(plan), processors(plan));
+        // Where there is none it boots, which is slow: whoever looks at it is told why.
+        let (memory, why) = match warm::find(&self.home, &machine, version, boot) {
+            Ok(memory) => (Some(memory), None),
+            Err(why) => (None, Some(why)),
+        };
+        self.cold.replace(why);
+        Ok(GoesOn { memory, known: None })
+    }
+
+    fn neighbour(&self, plan: &Plan, wires: Wires, saved: Option<OwnedFd>) -> Neighbour {
         let number = |place: usize| i32::try_from(place).unwrap_or(i32::MAX).saturating_add(3);
         let cables = Cables::Sandbox {
             link: number(0),
             files: number(1),
-            tap: Some(number(2 + usize::from(saved.is_some()))),
-            saved: saved.as_ref().map(|_| number(2)),
+            orders: number(2),
+            saved: saved.as_ref().map(|_| number(3)),
+            tap: Some(number(3 + usize::from(saved.is_some()))),
         };
-        let by = self.monitor.by();
         let boot = (KERNEL.to_owned(), INITRAMFS.to_owned());
-        let words = qemu::command(&qemu::Machine { memory, processors, by, boot, cables });
-        let devices = match by {
-            qemu::By::Kvm => vec![PathBuf::from("/dev/kvm")],
-            qemu::By::Emulation { .. } => Vec::new(),
-        };
+        let machine = qemu::Machine { boot, cables, ..self.bare(memory(plan), processors(plan)) };
+        let words = qemu::command(&machine);
+        let devices = machine.by.devices();
+        let Wires { ports, orders, talk, output } = wires;
         Neighbour {
             command: words.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
-            shown: SHOWN.map(PathBuf::from).to_vec(),
+            shown: qemu::SHOWN.map(PathBuf::from).to_vec(),
             files: vec![
                 (KERNEL.into(), self.kernel.image.clone()),
                 (INITRAMFS.into(), self.archive.0.clone()),
             ],
             devices,
-            descriptors: ports.into_iter().chain(saved).collect(),
+            descriptors: ports.into_iter().chain([orders]).chain(saved).collect(),
             output,
             talk,
         }
@@ -155,16 +206,24 @@ impl Microvm {
         begun: Begun,
         confine: &Confine<'_>,
     ) -> io::Result<Result<Launched, Refusal>> {
+        let GoesOn { memory, known } = match self.goes_on_from(plan) {
+            Ok(from) => from,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let ((link, link_port), (files, files_port)) = (fd::pair()?, fd::pair()?);
         let (ready, outcome) = io::pipe()?;
         let (orders, mut told) = io::pipe()?;
-        told.write_all(&serde_json::to_vec(&machine(plan))?)?;
+        told.write_all(&serde_json::to_vec(&Orders { machine: machine(plan), resumes: known.is_some() })?)?;
         drop(told);
         let (talk, monitor_talk) = fd::pair()?;
+        let (socket, monitor_orders) = fd::pair()?;
         let output = plan.disk.with_file_name("machine.log");
         let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
-        let neighbour = self.neighbour(plan, [link_port, files_port], monitor_talk, file.into());
-        let descriptors = vec![link, files, outcome.into(), orders.into()];
+        let ports = [link_port, files_port];
+        let wires = Wires { ports, orders: monitor_orders, talk: monitor_talk, output: file.into() };
+        let neighbour = self.neighbour(plan, wires, memory);
+        let resumes = known.is_some();
+        let descriptors = [link, files, outcome.into(), orders.into()].into_iter().chain(known).collect();
         let beside = Beside { descriptors, neighbour: Some(neighbour) };
         let mut launched = match launch::launch(plan, begun, confine, beside) {
             Ok(launched) => launched,
@@ -174,7 +233,8 @@ impl Microvm {
         let tap: Vec<BorrowedFd<'_>> = tap.iter().map(AsFd::as_fd).collect();
         // Where it has ended already, it has said why.
         let _ = fd::send_all(talk.as_fd(), &[neighbour::GO], &tap);
-        self.started.replace(Some(Started { ready, talk, output, is_sealed: false }));
+        launched.monitor = Some(Orderable { socket, key: self.key(plan) });
+        self.started.replace(Some(Started { ready, talk, output, is_sealed: false, resumes }));
         Ok(Ok(launched))
     }
 }
@@ -200,8 +260,17 @@ impl Backend for Microvm {
             }
             started => {
                 launched.sealing.take();
-                let outcome = started.map(hear).unwrap_or(Ok(()));
-                outcome.map_err(|why| self.farewell(plan, launched).unwrap_or_else(|| not_started(&why)))
+                let Some(started) = started else { return Ok(()) };
+                let outcome = hear(started);
+                match (started.resumes, outcome) {
+                    (true, Ok(())) => Saved::of(&plan.disk).forget(),
+                    (false, Ok(())) => {}
+                    (true, Err(why)) => return Err(Saved::of(&plan.disk).not_resumed(&why)),
+                    (false, Err(why)) => {
+                        return Err(self.farewell(plan, launched).unwrap_or_else(|| not_started(&why)));
+                    }
+                }
+                Ok(())
             }
         }
     }
@@ -215,12 +284,25 @@ impl Backend for Microvm {
             monitor: format!("QEMU {}", self.monitor.version),
             kernel: format!("Linux {}", self.kernel.version),
             emulated: self.monitor.emulated.clone(),
+            cold: self.cold.borrow().clone(),
         })
     }
 
     fn furnish(&self, plan: &Plan, disk: BorrowedFd<'_>) -> io::Result<()> {
         Namespaces.furnish(plan, disk)
     }
+
+    fn help_next(&self, plan: &Plan) -> io::Result<()> {
+        warm::make(&self.home, &self.bare(memory(plan), processors(plan)), self.names(), How::Once)
+    }
+}
+
+fn memory(plan: &Plan) -> u64 {
+    plan.bounds.memory.value
+}
+
+fn processors(plan: &Plan) -> u64 {
+    plan.bounds.cpu_millis.unwrap_or(1000).div_ceil(1000)
 }
 
 /// What the machine has to know.
@@ -271,10 +353,47 @@ fn words(bytes: &[u8]) -> String {
 }
 
 fn not_started(why: &str) -> Refusal {
-    refusal(125, "this machine cannot start", Some(why), Some("airlock doctor"))
+    refusal(125, "this machine cannot start", Some(why), Some(fix_of(why)))
+}
+
+/// What helps, by what was said. A machine that ended has told more in its log.
+fn fix_of(why: &str) -> &'static str {
+    let any = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    if any(&["Cannot allocate memory", "cannot set up guest memory", "signal 9"]) {
+        "less --memory, or more of it on this host"
+    } else if any(&["not ready within"]) {
+        "try again when the host is less busy; with more --cpus it is ready sooner"
+    } else if any(&[
+        "load the module",
+        "find the port",
+        "Kernel panic",
+        "mount the served files",
+        "set up the network",
+    ]) {
+        "airlock prefetch --backend microvm gets a kernel that has all; docs/microvm.md tells what an own one (--kernel) needs"
+    } else if any(&["kvm", "KVM"]) {
+        "airlock doctor tells how KVM is; without access to /dev/kvm the processor is emulated"
+    } else {
+        "machine.log in the sandbox's folder has what the kernel and QEMU said; airlock doctor tells what machines need"
+    }
 }
 
 fn no_kernel(err: &Error) -> Refusal {
     let what = "there is no kernel that a machine could boot";
     refusal(5, what, Some(&chain(err)), Some(FETCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_cannot_start_a_machine_is_told_what_helps_against_the_cause() {
+        let fix = |why: &str| not_started(why).fix.unwrap_or_default();
+        assert!(fix("the machine's monitor was ended by signal 9").contains("--memory"));
+        assert!(fix("the machine was not ready within 120 s").contains("less busy"));
+        assert!(fix("the machine gave up: could not load the module fuse.ko: x").contains("prefetch"));
+        assert!(fix("it said last: failed to initialize kvm: Permission denied").contains("/dev/kvm"));
+        assert!(fix("the machine's monitor ended with 1").contains("machine.log"));
+    }
 }

@@ -5,6 +5,7 @@
 //! - [`qemu`], [`firecracker`]: what these programs are told; pure
 //! - [`kernel`]: kernels and their modules in the state directory
 //! - [`initramfs`]: what a machine boots into; pure
+//! - [`memory`]: the memory of a machine, saved
 //! - [`warm`]: machines that were booted before
 //! - [`qmp`]: what QEMU is asked while a machine is saved
 //! - [`trial`]: whether this host's processor runs machines
@@ -13,6 +14,7 @@ pub mod firecracker;
 pub mod initramfs;
 pub mod kernel;
 mod launch;
+pub mod memory;
 pub mod monitor;
 pub mod qemu;
 pub mod qmp;

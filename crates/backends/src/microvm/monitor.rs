@@ -1,7 +1,10 @@
 //! Which program runs machines on this host, and by what.
 
-use super::{qemu, trial};
+use super::{kernel, qemu, trial};
+use serde::{Deserialize, Serialize};
 use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Command, Stdio},
 };
@@ -13,19 +16,20 @@ pub struct Monitor {
     pub version: String,
     /// Why this host's own processor is not used; nothing where it is.
     pub emulated: Option<String>,
+    /// How many thousand ticks a second this host's processor counts, where that is known.
+    pub ticks: Option<u64>,
 }
 
 impl Monitor {
-    /// Looks for it; `None` where there is none.
+    /// Looks for it; `None` where there is none. What takes long is remembered until the host boots again or the program is another.
     #[must_use]
     pub fn find(home: &Path) -> Option<Monitor> {
         if std::env::consts::ARCH != "x86_64" {
             return None;
         }
-        let output = Command::new(qemu::PROGRAM).arg("--version").stdin(Stdio::null()).output().ok()?;
-        let version = version(&String::from_utf8_lossy(&output.stdout))?;
+        let Facts { version, ticks, .. } = Facts::known(home)?;
         let emulated = trial::why_not(home, &version);
-        Some(Monitor { version, emulated })
+        Some(Monitor { version, emulated, ticks })
     }
 
     /// What executes a machine's instructions.
@@ -33,9 +37,51 @@ impl Monitor {
     pub fn by(&self) -> qemu::By {
         match self.emulated {
             None => qemu::By::Kvm,
-            Some(_) => qemu::By::Emulation { ticks: airlock_linux::clock::ticks_per_millisecond() },
+            Some(_) => qemu::By::Emulation { ticks: self.ticks },
         }
     }
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Facts {
+    /// Which program, on which boot of the host.
+    of: String,
+    version: String,
+    ticks: Option<u64>,
+}
+
+impl Facts {
+    fn known(home: &Path) -> Option<Facts> {
+        let noted = kernel::folder(home).join(format!("monitor-{}", rustix::process::geteuid().as_raw()));
+        Facts::noted(&noted, &subject(Path::new(qemu::PROGRAM))?, Facts::learn)
+    }
+
+    /// What is noted of it; learned and noted where that is of another.
+    fn noted(noted: &Path, of: &str, learn: impl FnOnce(String) -> Option<Facts>) -> Option<Facts> {
+        let known = fs::read(noted).ok().and_then(|text| serde_json::from_slice::<Facts>(&text).ok());
+        if let Some(facts) = known.filter(|facts| facts.of == of) {
+            return Some(facts);
+        }
+        let facts = learn(of.to_owned())?;
+        // Where it cannot be noted it is learned again.
+        let _ = serde_json::to_vec(&facts).map(|text| kernel::put(noted, &text));
+        Some(facts)
+    }
+
+    fn learn(of: String) -> Option<Facts> {
+        let output = Command::new(qemu::PROGRAM).arg("--version").stdin(Stdio::null()).output().ok()?;
+        let version = version(&String::from_utf8_lossy(&output.stdout))?;
+        Some(Facts { of, version, ticks: airlock_linux::clock::ticks_per_millisecond() })
+    }
+}
+
+/// What no other program has, nor the same one after a boot of the host. Nothing where there is none.
+fn subject(program: &Path) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let about = fs::metadata(program).ok()?;
+    let (at, changed) = ((about.dev(), about.ino()), (about.ctime(), about.ctime_nsec()));
+    Some(format!("{at:?} {changed:?} {} {}", about.size(), boot.trim()))
 }
 
 /// `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`.
@@ -53,5 +99,20 @@ mod tests {
         let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
         assert_eq!(version(said).as_deref(), Some("7.2.22"));
         assert_eq!(version("something else"), None);
+    }
+
+    #[test]
+    fn what_is_noted_of_one_program_is_not_asked_again_and_does_not_count_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let noted = folder.path().join("monitor");
+        let learn =
+            |version: &'static str| move |of| Some(Facts { of, version: version.to_owned(), ticks: Some(1) });
+        let version = |facts: Option<Facts>| facts.map(|facts| facts.version);
+        assert_eq!(version(Facts::noted(&noted, "one", learn("1"))).as_deref(), Some("1"));
+        assert_eq!(version(Facts::noted(&noted, "one", |_| None)).as_deref(), Some("1"));
+        assert_eq!(version(Facts::noted(&noted, "two", learn("2"))).as_deref(), Some("2"));
+        fs::remove_file(&noted).unwrap();
+        fs::write(&noted, "nonsense").unwrap();
+        assert_eq!(version(Facts::noted(&noted, "two", learn("3"))).as_deref(), Some("3"));
     }
 }

@@ -1,6 +1,7 @@
 //! What QEMU is told. Pure.
 
 use airlock_protocol::carry::{FILES_PORT, LINK_PORT};
+use std::path::PathBuf;
 
 /// Where Debian has it. `PATH` may hold others' programs.
 pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
@@ -37,6 +38,8 @@ pub enum Cables {
         tap: Option<i32>,
         /// A machine that was saved, to go on with.
         saved: Option<i32>,
+        /// Where orders come from, for whoever saves its memory.
+        orders: i32,
     },
     /// Nothing but somebody who saves it: ports and network lead nowhere.
     Nothing {
@@ -55,6 +58,20 @@ pub enum By {
         /// `None` where nobody knows.
         ticks: Option<u64>,
     },
+}
+
+/// Of the host's files it sees its program, its libraries and its firmware.
+pub const SHOWN: [&str; 6] = ["/usr", "/lib", "/lib64", "/lib32", "/libx32", "/etc/ld.so.cache"];
+
+impl By {
+    /// Devices of the host that it needs.
+    #[must_use]
+    pub fn devices(self) -> Vec<PathBuf> {
+        match self {
+            By::Kvm => vec![PathBuf::from("/dev/kvm")],
+            By::Emulation { .. } => Vec::new(),
+        }
+    }
 }
 
 /// Megabytes of code of an emulated processor that are kept.
@@ -93,7 +110,7 @@ pub fn command(machine: &Machine) -> Vec<String> {
 
 fn connect(cables: Cables, add: &mut impl FnMut(&str, &str)) {
     match cables {
-        Cables::Sandbox { link, files, tap, saved } => {
+        Cables::Sandbox { link, files, tap, saved, orders } => {
             add("-chardev", "stdio,id=console,signal=off");
             add("-chardev", &format!("socket,id=link,fd={link}"));
             add("-chardev", &format!("socket,id=files,fd={files}"));
@@ -101,6 +118,7 @@ fn connect(cables: Cables, add: &mut impl FnMut(&str, &str)) {
                 Some(tap) => add("-netdev", &format!("tap,id=net,fd={tap},vhost=off")),
                 None => add("-netdev", "hubport,id=net,hubid=0"),
             }
+            take_orders(orders, add);
             if let Some(saved) = saved {
                 add("-incoming", &format!("fd:{saved}"));
             }
@@ -110,10 +128,14 @@ fn connect(cables: Cables, add: &mut impl FnMut(&str, &str)) {
                 add("-chardev", &format!("null,id={id}"));
             }
             add("-netdev", "hubport,id=net,hubid=0");
-            add("-chardev", &format!("socket,id=orders,fd={orders}"));
-            add("-mon", "chardev=orders,mode=control");
+            take_orders(orders, add);
         }
     }
+}
+
+fn take_orders(from: i32, add: &mut impl FnMut(&str, &str)) {
+    add("-chardev", &format!("socket,id=orders,fd={from}"));
+    add("-mon", "chardev=orders,mode=control");
 }
 
 /// An emulated processor has nothing but its own counter to measure time with, and a busy host makes it measure wrongly.
@@ -135,7 +157,7 @@ mod tests {
             processors: 2,
             by: By::Emulation { ticks: Some(2_445_430) },
             boot: (KERNEL.into(), INITRAMFS.into()),
-            cables: Cables::Sandbox { link: 3, files: 4, tap: Some(6), saved: Some(5) },
+            cables: Cables::Sandbox { link: 3, files: 4, tap: Some(7), saved: Some(6), orders: 5 },
         }
     }
 
@@ -150,7 +172,8 @@ mod tests {
 -device virtserialport,chardev=files,id=port-files,name=airlock.files \
 -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device \
 -device virtio-net-device,netdev=net,mac=02:61:69:72:6c:6b -chardev stdio,id=console,signal=off \
--chardev socket,id=link,fd=3 -chardev socket,id=files,fd=4 -netdev tap,id=net,fd=6,vhost=off -incoming fd:5 \
+-chardev socket,id=link,fd=3 -chardev socket,id=files,fd=4 -netdev tap,id=net,fd=7,vhost=off \
+-chardev socket,id=orders,fd=5 -mon chardev=orders,mode=control -incoming fd:6 \
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny \
 -nodefaults -no-user-config -nographic -no-reboot";
         assert_eq!(command(&machine()).join(" "), expected);

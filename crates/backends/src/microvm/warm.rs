@@ -7,46 +7,92 @@
 
 use super::{
     kernel::{beside, digest_of, folder},
+    memory,
     qemu::{self, Cables, Machine},
     qmp::Qmp,
 };
-use airlock_linux::fd;
+use airlock_linux::{
+    cell::{self, Lone},
+    fd,
+};
 use serde_json::{Value, json};
 use std::{
+    ffi::CString,
     fs::{self, File},
     io,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     time::{Duration, SystemTime},
 };
 
-/// The file of a saved machine like this one, made if there is none: that takes as long as it boots.
-/// `version` is QEMU's, `boot` tells what it boots into.
-pub fn open(home: &Path, machine: &Machine, version: &str, boot: &str) -> io::Result<OwnedFd> {
-    let path = folder(home).join("warm").join(format!("{}.memory", key(machine, version, boot)));
-    if let Ok(file) = File::open(&path) {
-        // The newest are kept.
-        let _ = file.set_modified(SystemTime::now());
-        return Ok(file.into());
+/// The file of a saved machine like this one, if there is one; else why not. `version` is QEMU's, `boot` tells what it boots into.
+pub fn find(home: &Path, machine: &Machine, version: &str, boot: &str) -> Result<OwnedFd, String> {
+    let path = path(home, machine, version, boot);
+    match File::open(&path) {
+        Ok(file) => {
+            // The newest are kept.
+            let _ = file.set_modified(SystemTime::now());
+            Ok(file.into())
+        }
+        Err(_) => Err(fs::read_to_string(beside(&path, FAILED))
+            .unwrap_or_else(|_| "it is the first of its kind; the next one goes on from there".to_owned())),
     }
-    fs::create_dir_all(folder(home).join("warm"))?;
+}
+
+/// Boots and saves a machine like this one, unless one is saved already: that takes as long as it boots. Where it fails, that is noted, and
+/// tried again only when somebody `insists`.
+pub fn make(home: &Path, machine: &Machine, names: (&str, &str), how: How) -> io::Result<()> {
+    let path = path(home, machine, names.0, names.1);
+    let failed = beside(&path, FAILED);
+    if path.exists() || (how == How::Once && failed.exists()) {
+        return Ok(());
+    }
+    match fs::create_dir(folder(home).join("warm")) {
+        Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
+        _ => {}
+    }
     let lock = File::create(beside(&path, "lock"))?;
     lock.lock()?;
-    if !path.exists() {
-        let temporary = beside(&path, "new");
-        let saved = save(machine, &temporary);
-        if saved.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        saved?;
-        fs::rename(&temporary, &path)?;
-        let _ = forget_old(home);
+    if path.exists() {
+        return Ok(());
     }
-    Ok(File::open(&path)?.into())
+    let temporary = beside(&path, "new");
+    match save(machine, &temporary) {
+        Ok(()) => {
+            fs::rename(&temporary, &path)?;
+            let _ = fs::remove_file(&failed);
+            let _ = forget_old(home);
+            Ok(())
+        }
+        Err(err) => {
+            let _ = fs::remove_file(&temporary);
+            let _ = fs::write(&failed, format!("it could not be saved: {err}"));
+            Err(err)
+        }
+    }
+}
+
+/// Whether it is tried again what failed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Not before somebody says so.
+    Once,
+    /// Now.
+    Again,
+}
+
+/// Why machines could not be saved, where that is so.
+#[must_use]
+pub fn failures(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder(home).join("warm")).into_iter().flatten().flatten();
+    let failed = entries.filter(|entry| entry.path().extension().is_some_and(|ending| ending == FAILED));
+    failed.filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect()
+}
+
+const FAILED: &str = "failed";
+
+fn path(home: &Path, machine: &Machine, version: &str, boot: &str) -> PathBuf {
+    folder(home).join("warm").join(format!("{}.memory", key(machine, version, boot)))
 }
 
 /// Most machines that are kept.
@@ -55,30 +101,40 @@ const MOST: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What makes one saved machine another.
-fn key(machine: &Machine, version: &str, boot: &str) -> String {
+pub(super) fn key(machine: &Machine, version: &str, boot: &str) -> String {
     // How fast the processor counts is measured anew each time, and a saved machine goes on with what was measured then.
     let by = match machine.by {
         qemu::By::Kvm => "kvm",
         qemu::By::Emulation { .. } => "tcg",
     };
-    let words = format!("1 {version} {by} {} {} {boot}", machine.memory, machine.processors);
+    let words = format!("2 {version} {by} {} {} {boot}", machine.memory, machine.processors);
     digest_of(&[words.as_bytes()])
 }
 
+/// In a cell, as every machine runs.
 fn save(machine: &Machine, path: &Path) -> io::Result<()> {
     let (ours, theirs) = fd::pair()?;
-    let words = qemu::command(&Machine { cables: Cables::Nothing { orders: 0 }, ..machine.clone() });
-    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_clear()
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map(Ended)?;
+    let inside = Machine {
+        cables: Cables::Nothing { orders: 3 },
+        boot: (qemu::KERNEL.to_owned(), qemu::INITRAMFS.to_owned()),
+        ..machine.clone()
+    };
+    let child = cell::start(Lone {
+        command: qemu::command(&inside).into_iter().filter_map(|word| CString::new(word).ok()).collect(),
+        shown: qemu::SHOWN.map(PathBuf::from).to_vec(),
+        files: vec![
+            (qemu::KERNEL.into(), machine.boot.0.clone().into()),
+            (qemu::INITRAMFS.into(), machine.boot.1.clone().into()),
+        ],
+        devices: inside.by.devices(),
+        descriptors: vec![theirs],
+        output: File::options().write(true).open("/dev/null")?.into(),
+    })?;
     let saved = boot_and_save(ours.into(), path);
-    let _ = child.0.wait_or_kill(saved.is_ok());
+    if saved.is_err() {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
     saved
 }
 
@@ -93,44 +149,10 @@ fn boot_and_save(socket: UnixStream, path: &Path) -> io::Result<()> {
         qmp.event(is_open).map_err(failed)?;
     }
     let file = File::options().write(true).create(true).truncate(true).open(path)?;
-    let quickly = json!({ "max-bandwidth": 1u64 << 40, "downtime-limit": 2000 });
-    qmp.ask("migrate-set-parameters", quickly, None).map_err(failed)?;
-    qmp.ask("getfd", json!({ "fdname": "memory" }), Some(file.as_fd())).map_err(failed)?;
-    qmp.ask("migrate", json!({ "uri": "fd:memory" }), None).map_err(failed)?;
-    loop {
-        let told = qmp.ask("query-migrate", json!({}), None).map_err(failed)?;
-        match told.get("status").and_then(Value::as_str) {
-            Some("completed") => break,
-            Some("failed" | "cancelled") => return Err(io::Error::other("QEMU could not save the machine")),
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
+    memory::save(&mut qmp, file.into())?;
     // It may end before it has answered.
     let _ = qmp.ask("quit", json!({}), None);
     Ok(())
-}
-
-/// A process that does not outlive this.
-struct Ended(Child);
-
-trait WaitOrKill {
-    fn wait_or_kill(&mut self, ends: bool) -> io::Result<()>;
-}
-
-impl WaitOrKill for Child {
-    fn wait_or_kill(&mut self, ends: bool) -> io::Result<()> {
-        if !ends {
-            self.kill()?;
-        }
-        self.wait().map(drop)
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Deletes all but the newest.
@@ -175,6 +197,19 @@ mod tests {
         ] {
             assert_ne!(usual, other);
         }
+    }
+
+    #[test]
+    fn a_machine_that_could_not_be_saved_is_told_of_and_not_tried_again_unasked() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder(home.path()).join("warm")).unwrap();
+        assert!(find(home.path(), &machine(), "7.2", "a").unwrap_err().contains("first of its kind"));
+        fs::write(beside(&path(home.path(), &machine(), "7.2", "a"), FAILED), "no room").unwrap();
+
+        assert_eq!(find(home.path(), &machine(), "7.2", "a").unwrap_err(), "no room");
+        assert_eq!(failures(home.path()), ["no room"]);
+        make(home.path(), &machine(), ("7.2", "a"), How::Once).unwrap();
+        assert!(make(home.path(), &machine(), ("7.2", "a"), How::Again).is_err());
     }
 
     #[test]

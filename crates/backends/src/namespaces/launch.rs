@@ -137,6 +137,7 @@ pub(crate) fn launch(
                 seat: Some(seat),
                 outer,
                 porter,
+                monitor: None,
             })
         }
         Err(refusal) => {

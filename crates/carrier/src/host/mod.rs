@@ -4,9 +4,15 @@
 //!
 //! - [`descriptors`]: what the keeper passes, as streams
 //! - [`files`]: the machine's files
+//! - [`rest`]: while the machine's memory is saved, and how a copy of it goes on
+//! - [`saved`]: what is written down for a copy
+//! - [`numbers`]: what programs are called by a keeper that did not start them
 
 pub(crate) mod descriptors;
 pub(crate) mod files;
+mod numbers;
+mod rest;
+mod saved;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +21,7 @@ use crate::{
     link::{Link, Peer},
     mux::{Broken, Mux, Turn, Violation, Waiting},
 };
-use airlock_files::fuse::Server;
+use airlock_files::{fuse::Server, provider::Real};
 use airlock_linux::{
     clone::{self, Dumpable},
     fd,
@@ -23,18 +29,22 @@ use airlock_linux::{
     spawn::GUEST_LINK,
 };
 use airlock_protocol::{
-    carry::{self, Configure, Descriptor, Kind, Machine, Message, SEED},
+    carry::{self, Configure, Descriptor, Kind, Machine, Message, Now, Orders, SEED},
     frame::Malformed,
     guest::{FromGuest, ToGuest},
 };
+use numbers::Numbers;
+use rest::Rest;
 use rustix::{
     event::PollFlags,
     process::{Signal, WaitOptions},
 };
+use saved::Saved;
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -115,25 +125,42 @@ fn prepare() -> io::Result<(Host, Signals, Server)> {
     let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
     let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
     let port = fd::inherited(carry::LINK_SOCKET)?;
-    let machine = orders(fd::inherited(carry::ORDERS)?)?;
-    let files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
+    let Orders { machine, resumes } = orders(fd::inherited(carry::ORDERS)?)?;
+    let saved = match resumes {
+        true => Some(Saved::read(fd::inherited(carry::KNOWN)?)?),
+        false => None,
+    };
+    let known = saved.as_ref().map(|saved| saved.files.clone().into());
+    let (server, real) = files::serve(fd::inherited(carry::FILES_SOCKET)?, known.as_ref())?;
     let mut host = Host::new(keeper, Mux::new(port)?, None);
-    host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
-    Ok((host, signals, files))
+    (host.files, host.hostname) = (Some(real), machine.hostname.clone());
+    match saved {
+        None => host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?,
+        Some(saved) => host.go_on(saved)?,
+    }
+    Ok((host, signals, server))
 }
 
-fn orders(pipe: OwnedFd) -> io::Result<Machine> {
+fn orders(pipe: OwnedFd) -> io::Result<Orders> {
     let mut text = Vec::new();
     File::from(pipe).take(MOST_ORDERS).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
 fn configure(machine: Machine) -> io::Result<Configure> {
+    let Now { seconds, nanoseconds } = now();
+    Ok(Configure { machine, seed: seed()?, seconds, nanoseconds })
+}
+
+fn seed() -> io::Result<Vec<u8>> {
     let mut seed = vec![0; SEED];
     rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(seed)
+}
+
+fn now() -> Now {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(now.as_secs()).map_err(io::Error::other)?;
-    Ok(Configure { machine, seed, seconds, nanoseconds: now.subsec_nanos() })
+    Now { seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX), nanoseconds: now.subsec_nanos() }
 }
 
 /// How the monitor, the only child with a name, has ended; nothing while it runs.
@@ -166,7 +193,13 @@ pub(crate) struct Host {
     keeper: Link,
     mux: Mux,
     hold: Hold,
+    numbers: Numbers,
+    last_process: u32,
     last_stream: u32,
+    rest: Rest,
+    /// What it serves.
+    files: Option<Arc<Real>>,
+    hostname: String,
     /// Until the machine is ready, where to say so.
     outcome: Option<OwnedFd>,
     is_ready: bool,
@@ -179,7 +212,12 @@ impl Host {
             keeper,
             mux,
             hold: Hold::default(),
+            numbers: Numbers::default(),
+            last_process: 0,
             last_stream: 0,
+            rest: Rest::No,
+            files: None,
+            hostname: String::new(),
             outcome,
             is_ready: false,
             deadline: Instant::now() + PATIENCE,
@@ -188,7 +226,8 @@ impl Host {
 
     /// Waits for something to happen and does it. Says whether the keeper is still there.
     pub(crate) fn turn(&mut self, signals: Option<&Signals>) -> Result<Peer, Ended> {
-        let listens = self.is_ready && self.mux.has_room();
+        // Whoever rests is woken by the keeper, however much waits to be said.
+        let listens = self.is_ready && (self.mux.has_room() || self.rest.is_silent());
         let mut others = vec![(self.keeper.as_fd(), self.keeper.interest(listens))];
         others.extend(signals.map(|signals| (signals.as_fd(), PollFlags::IN)));
         let timeout = (!self.is_ready).then(|| self.deadline.saturating_duration_since(Instant::now()));
@@ -207,23 +246,41 @@ impl Host {
             }
             while let Some((frame, descriptors)) = self.keeper.next().map_err(Ended::Keeper)? {
                 let request = frame.parse::<ToGuest>().map_err(Ended::Keeper)?;
-                self.asked(&request, descriptors)?;
+                self.asked(request, descriptors)?;
             }
         }
         while let Some(said) = self.hold.next(|streams, _| !self.mux.is_marked(streams)) {
-            self.keeper.say(&said, Vec::new())?;
+            if let Some(said) = self.numbers.outside(said) {
+                self.keeper.say(&said, Vec::new())?;
+            }
         }
         Ok(self.keeper.flush()?)
     }
 
     /// Passes on what the keeper asks for.
-    fn asked(&mut self, request: &ToGuest, descriptors: Vec<OwnedFd>) -> Result<(), Ended> {
-        if let ToGuest::Resized { process } = request {
-            return self.resized(*process);
+    fn asked(&mut self, request: ToGuest, descriptors: Vec<OwnedFd>) -> Result<(), Ended> {
+        let request = match request {
+            ToGuest::Start(start) if self.rest.awaits_main() => {
+                return self.take_over(start.process, descriptors);
+            }
+            request => self.numbers.inside(request),
+        };
+        match &request {
+            ToGuest::Resized { process } => return self.resized(*process),
+            ToGuest::Rest { main } => return self.lie_down(*main, descriptors),
+            ToGuest::Rise => return self.wake(),
+            // What stood still does not know how long.
+            ToGuest::Thaw => self.mux.say(&Message::Clock(now()))?,
+            ToGuest::Start(start) => self.last_process = self.last_process.max(start.process),
+            ToGuest::Copy(job) => self.last_process = self.last_process.max(job.process),
+            ToGuest::Signal { .. } | ToGuest::Clear | ToGuest::Freeze => {}
         }
         let (described, numbers) = self.open(descriptors)?;
-        self.hold.asked(request, &numbers);
-        let message = serde_json::to_vec(request).map_err(io::Error::other)?;
+        self.hold.asked(&request, &numbers);
+        if let ToGuest::Start(start) = &request {
+            self.hold.place(start.process, described.iter().map(|one| one.stream).collect());
+        }
+        let message = serde_json::to_vec(&request).map_err(io::Error::other)?;
         Ok(self.mux.say(&Message::Guest { descriptors: described, message })?)
     }
 
@@ -262,8 +319,13 @@ impl Host {
         match message {
             Message::Ready if !self.is_ready => {
                 self.is_ready = true;
+                // It was told the time before, and may have been restored since.
+                self.mux.say(&Message::Clock(now()))?;
                 self.report(&[carry::READY])?;
                 Ok(())
+            }
+            Message::Ready | Message::Resting | Message::Restless if self.rest.is_silent() => {
+                self.heard_of_rest(&message)
             }
             Message::Failed(why) => Err(Ended::Failed(why)),
             Message::Guest { descriptors, message } if self.is_ready && descriptors.is_empty() => {

@@ -5,6 +5,7 @@
 //! - [`files`]: the root, which the host serves
 //! - [`inside`]: the process that becomes the guest
 //! - [`published`]: connections from outside to its loopback address
+//! - [`rest`]: standing still, so that its memory can be saved
 //! - [`serve`], [`descriptors`]: messages and streams between host and guest
 //! - [`settle`]: everything is written before an end is told
 
@@ -14,6 +15,7 @@ mod files;
 mod inside;
 mod orders;
 mod published;
+mod rest;
 mod serve;
 mod settle;
 
@@ -27,11 +29,16 @@ use airlock_linux::{
 };
 use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
 use files::Files;
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags},
+    process::Pid,
+};
 use std::{
     fmt::Display,
     io,
     os::fd::{AsFd as _, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
 };
 
 /// Something that could not be done, and why not.
@@ -101,24 +108,33 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
     let guest = rustix::fs::open("/guest", flags, Mode::empty()).during("open the guest")?;
     let (link, their_link) = fd::pair().during("make a socket pair")?;
     let (talk, their_talk) = fd::pair().during("make a socket pair")?;
-    match clone::fork(Namespaces::WITHIN, Some(group.as_fd())).during("make the guest's namespaces")? {
+    let forked =
+        clone::fork(Namespaces::WITHIN, Some(group.as_fd())).during("make the guest's namespaces")?;
+    let child = match forked {
         Side::Child => {
             drop((link, talk, ports));
             let (machine, terminals) = (machine.clone(), terminals);
             inside::run(inside::Inside { machine, terminals, guest, link: their_link, talk: their_talk })
         }
-        Side::Parent(_) => drop((their_link, their_talk)),
-    }
+        Side::Parent(child) => child,
+    };
+    drop((their_link, their_talk));
     // From here on this process has more than one thread.
-    let files = Files::mount(ports.files).during("mount the served files")?;
+    let files = Arc::new(Files::mount(ports.files).during("mount the served files")?);
     fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
     published::take_in().during("take in published connections")?;
-    let settle = move || drop(files.settle());
-    let settling = settle::Settling::start(settle).during("start a thread")?;
-    Ok(serve::Served::new(guest, mux, terminals, settling))
+    let settled = files.clone();
+    let settling = settle::Settling::start(move || drop(settled.settle())).during("start a thread")?;
+    let inside = serve::Inside { terminals, names: names_of(child.pid), files };
+    serve::Served::new(guest, mux, inside, settling).during("watch the files")
+}
+
+/// The namespace in which a process's host name is.
+fn names_of(process: Pid) -> PathBuf {
+    format!("/proc/{}/ns/uts", process.as_raw_nonzero()).into()
 }
 
 /// The process says why it cannot become the guest; where it does, nothing is said and this end closes.

@@ -2,7 +2,7 @@
 
 use super::{During as _, Failed};
 use airlock_linux::net::machine::Families;
-use airlock_protocol::carry::{Configure, Decoder, Machine, Message};
+use airlock_protocol::carry::{Configure, Decoder, Machine, Message, Now};
 use rustix::{
     event::{PollFd, PollFlags},
     fs::{Mode, OFlags},
@@ -16,7 +16,7 @@ const DEVICE: &str = "eth0";
 const GROUPS_OF_USERS: RangeInclusive<u32> = 0..=0x7fff_ffff;
 /// Where control groups are mounted.
 const GROUPS: &str = "/groups";
-const GROUP: &str = "/groups/inside";
+pub(super) const GROUP: &str = "/groups/inside";
 /// Nobody is at the other end of a machine that has just been restored.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -44,9 +44,15 @@ pub(super) fn wait(port: &OwnedFd) -> Result<Configure, Failed> {
 
 /// The time and random numbers that no other machine has.
 pub(super) fn follow(configure: &Configure) -> Result<(), Failed> {
-    let now = Timespec { tv_sec: configure.seconds, tv_nsec: configure.nanoseconds.into() };
-    rustix::time::clock_settime(ClockId::Realtime, now).during("set the time")?;
+    let now = Now { seconds: configure.seconds, nanoseconds: configure.nanoseconds };
+    set_clock(now).during("set the time")?;
     airlock_linux::random::seed(&configure.seed).during("seed the random numbers")
+}
+
+/// What time it is.
+pub(super) fn set_clock(now: Now) -> io::Result<()> {
+    let now = Timespec { tv_sec: now.seconds, tv_nsec: now.nanoseconds.into() };
+    Ok(rustix::time::clock_settime(ClockId::Realtime, now)?)
 }
 
 /// The network that programs in namespaces have.

@@ -1,6 +1,6 @@
 //! The loop in the machine: host at one side, guest at the other.
 
-use super::{descriptors, orders, settle::Settling};
+use super::{descriptors, files::Files, orders, rest, settle::Settling};
 use crate::{
     hold::Hold,
     link::{Link, Peer},
@@ -14,8 +14,10 @@ use airlock_protocol::{
 use rustix::event::PollFlags;
 use std::{
     collections::BTreeSet,
-    io,
+    io::{self, PipeReader},
     os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -27,18 +29,44 @@ pub(super) struct Served {
     guest: Link,
     mux: Mux,
     hold: Hold,
-    terminals: OwnedFd,
+    inside: Inside,
+    /// Readable when files are not served any more.
+    over: PipeReader,
     settling: Settling,
     /// What waits until everything is written.
     unsettled: BTreeSet<u64>,
     ended_for_memory: u64,
 }
 
+/// What is around the guest.
+pub(super) struct Inside {
+    /// Where terminals are made.
+    pub(super) terminals: OwnedFd,
+    /// The namespace in which its host name is.
+    pub(super) names: PathBuf,
+    /// Its files.
+    pub(super) files: Arc<Files>,
+}
+
 impl Served {
-    pub(super) fn new(guest: Link, mux: Mux, terminals: OwnedFd, settling: Settling) -> Served {
+    pub(super) fn new(guest: Link, mux: Mux, inside: Inside, settling: Settling) -> io::Result<Served> {
         let ended_for_memory = orders::ended_for_memory();
         let (hold, unsettled) = (Hold::default(), BTreeSet::new());
-        Served { guest, mux, hold, terminals, settling, unsettled, ended_for_memory }
+        let over = inside.files.over()?;
+        Ok(Served { guest, mux, hold, inside, over, settling, unsettled, ended_for_memory })
+    }
+
+    pub(super) fn mux(&mut self) -> &mut Mux {
+        &mut self.mux
+    }
+
+    pub(super) fn files(&self) -> &Files {
+        &self.inside.files
+    }
+
+    /// The namespace in which the guest's host name is.
+    pub(super) fn names(&self) -> &Path {
+        &self.inside.names
     }
 
     /// Queues a message to the host.
@@ -49,10 +77,16 @@ impl Served {
     /// Waits for something to happen and does it. Says whether the guest is still there.
     pub(super) fn turn(&mut self) -> Result<Peer, Broken> {
         let listens = self.mux.has_room();
-        let others =
-            vec![(self.guest.as_fd(), self.guest.interest(listens)), (self.settling.as_fd(), PollFlags::IN)];
+        let others = vec![
+            (self.guest.as_fd(), self.guest.interest(listens)),
+            (self.settling.as_fd(), PollFlags::IN),
+            (self.over.as_fd(), PollFlags::IN),
+        ];
         let waiting = Waiting { others, listens: self.guest.has_room(), timeout: None };
         let Turn { others, message } = self.mux.turn(waiting)?;
+        if others.get(2).is_some_and(|over| !over.is_empty()) {
+            return Err(Broken::Port(io::Error::other("its files are not served any more")));
+        }
         if let Some(message) = message {
             self.heard(message)?;
         }
@@ -103,6 +137,8 @@ impl Served {
                 }
                 Ok(())
             }
+            Message::Clock(now) => orders::set_clock(now).map_err(Broken::Port),
+            Message::Rest => rest::rest(self),
             _ => Err(Broken::Rules(Violation::Unexpected)),
         }
     }
@@ -131,7 +167,7 @@ impl Served {
                 theirs.push(same.try_clone().map_err(Broken::Port)?);
                 continue;
             }
-            let made = descriptors::make(kind, self.terminals.as_fd(), user).map_err(Broken::Port)?;
+            let made = descriptors::make(kind, self.inside.terminals.as_fd(), user).map_err(Broken::Port)?;
             theirs.push(made.theirs);
             if let Some((endpoint, ways)) = made.ours {
                 self.mux.open(*stream, endpoint, ways).map_err(Broken::Rules)?;

@@ -26,7 +26,7 @@ use std::{
 use stream::Stream;
 
 pub(crate) use endpoint::{Endpoint, Owner};
-pub(crate) use stream::Ways;
+pub(crate) use stream::{Standing, Ways};
 
 /// The streams of one end and its port.
 pub(crate) struct Mux {
@@ -114,6 +114,50 @@ impl Mux {
     /// Queues a message.
     pub(crate) fn say(&mut self, message: &Message) -> io::Result<()> {
         self.port.say(message).map_err(io::Error::other)
+    }
+
+    /// Nothing is said from now on but what is [put between](Mux::put_between); `later` is said first of what waits.
+    pub(crate) fn hush(&mut self, later: Vec<u8>) {
+        self.port.hush(later);
+    }
+
+    /// Says something before everything that waits.
+    pub(crate) fn put_between(&mut self, message: &Message) -> io::Result<()> {
+        self.port.put_between(message).map_err(io::Error::other)
+    }
+
+    /// What waits is said, and everything else again.
+    pub(crate) fn speak(&mut self) {
+        self.port.speak();
+    }
+
+    /// How everything stands: the streams, and what waits to be said.
+    pub(crate) fn standing(&self) -> (Vec<Standing>, Vec<u8>) {
+        (self.streams.values().map(Stream::standing).collect(), self.port.unsaid())
+    }
+
+    /// Goes on with a stream of another one.
+    pub(crate) fn resume(&mut self, standing: Standing, endpoint: Endpoint) -> Result<(), Violation> {
+        if self.streams.contains_key(&standing.number()) {
+            return Err(Violation::Unexpected);
+        }
+        self.streams.insert(standing.number(), Stream::resumed(standing, endpoint));
+        Ok(())
+    }
+
+    /// Waits until everything that was said is on its way. Streams rest meanwhile.
+    pub(crate) fn drain(&mut self) -> Result<(), Broken> {
+        self.port.drain()
+    }
+
+    /// Waits for one message, whoever is at the other end and whenever. Streams rest meanwhile.
+    pub(crate) fn await_message(&mut self) -> Result<Message, Broken> {
+        loop {
+            match self.port.next().map_err(|err| Broken::Rules(Violation::Malformed(err)))? {
+                Some(message) => return Ok(message),
+                None => self.port.fill_patiently()?,
+            }
+        }
     }
 
     /// Whether the port has room for more; who goes on without it holds more and more.

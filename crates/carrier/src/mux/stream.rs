@@ -9,6 +9,7 @@ use super::{
 };
 use airlock_protocol::carry::{MOST_DATA, Message, WINDOW};
 use rustix::event::PollFlags;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::VecDeque,
     os::fd::{AsFd as _, BorrowedFd},
@@ -54,6 +55,36 @@ struct Receiving {
     mark: Option<u64>,
 }
 
+/// A stream without its descriptor, for whoever goes on with it elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    number: u32,
+    sending: Option<StandingOut>,
+    receiving: Option<StandingIn>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StandingOut {
+    credit: u32,
+    ended: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StandingIn {
+    queue: Vec<u8>,
+    received: u64,
+    written: u64,
+    credited: u64,
+    ended: bool,
+    hung_up: bool,
+}
+
+impl Standing {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
 /// A terminal or a background process that never pauses holds nobody up for longer.
 const MOST_MARKED: u64 = 128 * 1024;
 
@@ -66,6 +97,51 @@ impl Stream {
             sending: (ways != Ways::In).then_some(sending),
             receiving: (ways != Ways::Out).then(Receiving::default),
         }
+    }
+
+    /// How it stands.
+    pub(super) fn standing(&self) -> Standing {
+        let sending = self.sending.as_ref();
+        let receiving = self.receiving.as_ref();
+        Standing {
+            number: self.number,
+            sending: sending.map(|sending| StandingOut { credit: sending.credit, ended: sending.ended }),
+            receiving: receiving.map(|receiving| StandingIn {
+                queue: receiving.queue.iter().copied().collect(),
+                received: receiving.received,
+                written: receiving.written,
+                credited: receiving.credited,
+                ended: receiving.ended,
+                hung_up: receiving.hung_up,
+            }),
+        }
+    }
+
+    /// Goes on from how another one stood.
+    pub(super) fn resumed(standing: Standing, endpoint: Endpoint) -> Stream {
+        let sending = |StandingOut { credit, ended }| Sending {
+            credit: credit.min(WINDOW),
+            sent: 0,
+            ended,
+            mark: None,
+        };
+        let receiving = |stood: StandingIn| Receiving {
+            queue: stood.queue.into(),
+            received: stood.received,
+            written: stood.written.min(stood.received),
+            credited: stood.credited.min(stood.written).min(stood.received),
+            ended: stood.ended,
+            hung_up: stood.hung_up,
+            mark: None,
+        };
+        let mut stream = Stream {
+            number: standing.number,
+            endpoint: Some(endpoint),
+            sending: standing.sending.map(sending),
+            receiving: standing.receiving.map(receiving),
+        };
+        stream.settle();
+        stream
     }
 
     /// Whether nothing can be said of it any more.

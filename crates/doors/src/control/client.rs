@@ -128,6 +128,22 @@ impl Client {
     /// Sends a request and waits for the message that answers it; terminal bytes are dropped.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, Error> {
         self.send(request, &[])?;
+        self.answer()
+    }
+
+    /// Sends a request with descriptors travelling along, which is answered with one, and waits for both.
+    pub fn ask_with_descriptors(
+        &mut self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Option<OwnedFd>), Error> {
+        self.descriptors.clear();
+        self.send(request, fds)?;
+        let reply = self.answer()?;
+        Ok((reply, self.descriptors.pop()))
+    }
+
+    fn answer(&mut self) -> Result<Reply, Error> {
         loop {
             if let Received::Reply(reply) = self.receive()? {
                 return Ok(reply);
@@ -137,9 +153,7 @@ impl Client {
 
     /// Sends a request that is answered with a descriptor, and waits for both.
     pub fn ask_for_descriptor(&mut self, request: &Request) -> Result<(Reply, Option<OwnedFd>), Error> {
-        self.descriptors.clear();
-        let reply = self.ask(request)?;
-        Ok((reply, self.descriptors.pop()))
+        self.ask_with_descriptors(request, &[])
     }
 
     /// Puts a request into the queue; [`Client::flush`] sends it.

@@ -192,6 +192,7 @@ impl Connection {
             Request::Answer(answer) => done(self.keeper.answer(&answer, "command line")),
             Request::Mount(shown) => done(self.keeper.mount(shown).await),
             Request::Unmount { target } => done(self.keeper.unmount(&target).await),
+            Request::Rest => self.rest(descriptors).await,
             Request::Layer => self.handed(self.keeper.workspace_layer()).await,
             Request::Disk => self.handed(self.keeper.disk()).await,
             Request::Watch => {
@@ -199,6 +200,23 @@ impl Connection {
                 self.watchers.spawn_local(tell_events(events, replies));
                 Some(Reply::Done)
             }
+        }
+    }
+
+    /// Has the machine stand still, and answers with whom to ask for its memory.
+    async fn rest(&mut self, mut descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let Some(known) = descriptors.pop() else {
+            return Some(Reply::Refused(refusal(
+                "a file for what is known of the machine has to travel along",
+            )));
+        };
+        match self.keeper.rest(known).await {
+            Ok((monitor, key)) => {
+                self.holds = true;
+                hand(&self.replies, &Reply::Resting { key }, monitor).await;
+                None
+            }
+            Err(refusal) => Some(Reply::Refused(refusal)),
         }
     }
 

@@ -137,6 +137,8 @@ pub fn build(
     match launched {
         Ok(launched) => {
             let sandbox = sandbox.clone();
+            // Now it is known how it starts.
+            state.machine = backend.machine();
             Ok(Born { sandbox, spec, plan, launched, disk: kept, group, state, wall, is_visited })
         }
         Err(refusal) => {
@@ -223,6 +225,7 @@ impl Born {
         state.init_pid = u32::try_from(self.launched.init.pid.as_raw_nonzero().get()).ok();
         let keeper = Keeper {
             held: Cell::new(false),
+            rests: Cell::new(false),
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -428,6 +431,9 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     }
     spare::make(sandbox.store(), backend, &plan);
     drop((sandbox, lock, turn));
+    if let Err(err) = backend.help_next(&plan) {
+        super::note(&format!("the next sandbox like this one starts slowly: {}", plan::chain(&err)));
+    }
 }
 
 /// Whether a sandbox stays when its program has ended.

@@ -8,6 +8,7 @@
 //! - [`link`]: frames to and from the guest
 //! - [`program`]: starting programs and hearing of them
 //! - `provided`: programmable mounts, and mounts while it runs
+//! - `rest`: a machine whose memory is being saved
 //! - [`spare`]: a disk made in advance for the next sandbox
 //! - [`streams`]: where their standard streams lead
 //! - [`terminal`]: terminals and who watches them
@@ -25,6 +26,7 @@ mod link;
 pub mod log;
 pub mod program;
 mod provided;
+mod rest;
 mod script;
 pub mod spare;
 mod streams;
@@ -93,6 +95,8 @@ pub struct Keeper {
     is_visited: bool,
     /// Whether it is frozen for somebody who copies its files.
     held: Cell<bool>,
+    /// Whether its machine stands still for somebody who saves its memory.
+    rests: Cell<bool>,
 }
 
 /// What a client may want of the main program.

@@ -78,6 +78,8 @@ pub(super) struct Table {
     alone: Cell<bool>,
     /// Whether a kernel of the sandbox's own ended something for want of memory.
     starved: Cell<bool>,
+    /// Whether a machine that was asked to stand still does.
+    is_still: Cell<bool>,
     /// Who waits until everything is gone, or stands still.
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
@@ -174,11 +176,11 @@ impl Keeper {
             FromGuest::Broken { why } => {
                 super::note(&format!("the sandbox cannot go on: {}", printable(&why)))
             }
-            FromGuest::Cleared | FromGuest::Frozen => {
-                if let Some(waiting) = self.programs.cleared.borrow_mut().take() {
-                    let _ = waiting.send(());
-                }
+            FromGuest::Resting { still } => {
+                self.programs.is_still.set(still);
+                self.programs.told();
             }
+            FromGuest::Cleared | FromGuest::Frozen => self.programs.told(),
         }
     }
 
@@ -190,8 +192,7 @@ impl Keeper {
 
     /// Has the guest stop everything in the sandbox but itself.
     pub(super) async fn stop_all(&self) -> Result<(), Refusal> {
-        let (done, frozen) = tokio::sync::oneshot::channel();
-        self.programs.cleared.replace(Some(done));
+        let frozen = self.programs.await_word();
         self.tell(ToGuest::Freeze, Vec::new()).await?;
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), frozen).await;
         Ok(())
@@ -202,8 +203,7 @@ impl Keeper {
         if self.programs.alone.get() && self.programs.running.borrow().is_empty() {
             return Ok(());
         }
-        let (done, cleared) = tokio::sync::oneshot::channel();
-        self.programs.cleared.replace(Some(done));
+        let cleared = self.programs.await_word();
         self.tell(ToGuest::Clear, Vec::new()).await?;
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), cleared).await;
         Ok(())
@@ -222,6 +222,25 @@ impl Table {
         let (sender, receiver) = mpsc::channel(16);
         running.insert(process, sender);
         Ok((process, receiver))
+    }
+
+    /// What somebody waits for is done.
+    fn told(&self) {
+        if let Some(waiting) = self.cleared.borrow_mut().take() {
+            let _ = waiting.send(());
+        }
+    }
+
+    /// Waits until the next [`Table::told`].
+    pub(super) fn await_word(&self) -> tokio::sync::oneshot::Receiver<()> {
+        let (done, waiting) = tokio::sync::oneshot::channel();
+        self.cleared.replace(Some(done));
+        waiting
+    }
+
+    /// Whether a machine said last that it stands still.
+    pub(super) fn is_still(&self) -> bool {
+        self.is_still.get()
     }
 
     /// A guest that floods loses events about stops, never the memory of this process.

@@ -77,10 +77,15 @@ impl Keeper {
         if self.state.borrow().status != Status::Paused {
             return Err(plan::refusal(125, "this sandbox is not frozen", None, None));
         }
-        if let Some(group) = &self.group {
-            let _ = group.thaw();
+        match self.rests.take() {
+            true => self.rise().await?,
+            false => {
+                if let Some(group) = &self.group {
+                    let _ = group.thaw();
+                }
+                self.tell(ToGuest::Thaw, Vec::new()).await?;
+            }
         }
-        self.tell(ToGuest::Thaw, Vec::new()).await?;
         self.update(|state| {
             state.status = Status::Running;
             state.note = None;

@@ -2,6 +2,7 @@
 
 use super::{
     layers::{self, Chain, Guard},
+    memory::Memory,
     refused,
 };
 use crate::{
@@ -24,6 +25,8 @@ pub struct Origin {
     pub chain: Chain,
     /// Since when its workspace was copied on write.
     pub copied_since: Option<i64>,
+    /// The memory of its machine, to go on from at the first start.
+    pub memory: Option<Memory>,
 }
 
 /// How often another name is tried.
@@ -79,6 +82,7 @@ fn make(guard: &Guard, origin: &Origin, name: Name) -> Result<Sandbox, Error> {
     let (sandbox, lock) = guard.store().create(&spec)?;
     let filled = || -> Result<(), Error> {
         sandbox.write_chain(&origin.chain)?;
+        origin.memory.as_ref().map_or(Ok(()), |memory| memory.share(sandbox.folder()))?;
         let mut state = sandbox.first_state(&spec);
         state.status = Status::Stopped;
         state.copied_since = origin.copied_since;

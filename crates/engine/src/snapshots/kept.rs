@@ -2,6 +2,7 @@
 
 use super::{
     layers::{Chain, Guard, entries, make},
+    memory::Memory,
     refused,
 };
 use crate::{
@@ -33,12 +34,15 @@ pub struct Snapshot {
     pub chain: Chain,
     /// How the sandbox was asked for.
     pub spec: Spec,
+    /// Whether the memory of its machine is in it.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 const TOLD: &str = "snapshot.json";
 
-/// Keeps layers, which the guard has kept from going.
-pub fn keep(guard: &Guard, mut snapshot: Snapshot) -> Result<Snapshot, Refusal> {
+/// Keeps layers, which the guard has kept from going, and the memory of a machine where there is one.
+pub fn keep(guard: &Guard, mut snapshot: Snapshot, memory: Option<&Memory>) -> Result<Snapshot, Refusal> {
     let folder = folder(guard.store());
     make(&folder)?;
     if let Some(other) = list(guard.store())?.iter().find(|other| other.name == snapshot.name) {
@@ -49,6 +53,8 @@ pub fn keep(guard: &Guard, mut snapshot: Snapshot) -> Result<Snapshot, Refusal> 
     snapshot.id = store::random_id().map_err(|err| refused(&err))?;
     let path = folder.join(snapshot.id.as_str());
     make(&path)?;
+    snapshot.memory = memory.is_some();
+    memory.map_or(Ok(()), |memory| memory.share(&path)).map_err(|err| refused(&err))?;
     store::write(&path, TOLD, &snapshot).map_err(|err| refused(&err))?;
     Ok(snapshot)
 }
@@ -95,6 +101,11 @@ pub fn find(store: &Store, selector: &str) -> Result<Option<Snapshot>, Refusal> 
     }
 }
 
+/// The memory that is in it.
+pub fn memory(store: &Store, snapshot: &Snapshot) -> Option<Memory> {
+    Memory::in_folder(&folder(store).join(snapshot.id.as_str())).filter(|_| snapshot.memory)
+}
+
 /// Removes one. Layers that nobody else names go with the next [`super::layers::collect`].
 pub fn remove(guard: &Guard, snapshot: &Snapshot) -> Result<(), Refusal> {
     let path = folder(guard.store()).join(snapshot.id.as_str());
@@ -105,6 +116,6 @@ pub fn remove(guard: &Guard, snapshot: &Snapshot) -> Result<(), Refusal> {
     gone(&path).map_err(|err| refused(&store::failed("remove", &path)(err)))
 }
 
-fn folder(store: &Store) -> PathBuf {
+pub(super) fn folder(store: &Store) -> PathBuf {
     store.home().join("snapshots")
 }

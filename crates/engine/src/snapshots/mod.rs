@@ -13,6 +13,7 @@
 //! - [`layers`]: layers, who names them, and how they go
 //! - [`take`]: what a sandbox wrote as a layer: renamed where it stands still, copied where it runs
 //! - [`fork`]: sandboxes that go on from layers
+//! - [`memory`]: the memory of a machine, where that was saved too
 //! - [`kept`]: snapshots, by name and id
 //! - [`archive`]: snapshots as one portable file
 //! - [`root`]: the root of a sandbox that was made of an image, as layers and as a whole
@@ -22,6 +23,7 @@ pub mod archive;
 pub mod fork;
 pub mod kept;
 pub mod layers;
+pub mod memory;
 pub mod root;
 pub mod take;
 pub mod workspace;

@@ -111,8 +111,16 @@ impl Server {
     /// The file mask of the whole process becomes 0. Nobody answers in place of a provider that takes long: it is as slow
     /// as the files are.
     pub fn start_on_stream(socket: OwnedFd, provider: Arc<dyn Provider>) -> io::Result<Server> {
+        Server::on_stream(socket, Session::new(provider, None, Duration::MAX))
+    }
+
+    /// As [`Server::start_on_stream`], for a kernel that another server has served before.
+    pub fn resume_on_stream(socket: OwnedFd, provider: Arc<dyn Provider>) -> io::Result<Server> {
+        Server::on_stream(socket, Session::new(provider, None, Duration::MAX).resumed())
+    }
+
+    fn on_stream(socket: OwnedFd, session: Session) -> io::Result<Server> {
         let channel = Arc::new(Channel::stream(socket));
-        let session = Session::new(provider, None, Duration::MAX);
         let shared = Shared::new(channel, session, Duration::MAX, MOST_STREAM_THREADS)?;
         for _ in 0..STREAM_THREADS {
             shared.add_thread()?;

@@ -120,6 +120,13 @@ impl Session {
         }
     }
 
+    /// The kernel has begun with another session, and goes on with this one.
+    #[must_use]
+    pub fn resumed(self) -> Session {
+        let _ = self.begun.set(());
+        self
+    }
+
     /// Answers one message.
     pub fn answer(&self, message: &[u8], reply: &mut Reply) -> Outcome {
         reply.begin();

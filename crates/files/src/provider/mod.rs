@@ -44,7 +44,7 @@ pub use hooked::{Hooked, Hooks, Touched};
 pub use memory::Memory;
 pub use overlay::Overlay;
 pub use readonly::Readonly;
-pub use real::{Owner, Real};
+pub use real::{Known, KnownNode, KnownOpen, Owner, Real};
 pub use router::{Route, Router};
 pub use rules::{Rules, Sink, Told};
 pub use rustix::io::Errno;

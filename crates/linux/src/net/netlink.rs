@@ -15,6 +15,7 @@ use std::{
 pub(super) const REQUEST: u16 = 0x1;
 pub(super) const ACK: u16 = 0x4;
 pub(super) const REPLACE: u16 = 0x100;
+pub(super) const DUMP: u16 = 0x300;
 pub(super) const EXCLUSIVE: u16 = 0x200;
 pub(super) const CREATE: u16 = 0x400;
 pub(super) const APPEND: u16 = 0x800;
@@ -99,6 +100,12 @@ impl Messages {
     /// Sends them and waits for the answer to message `last`, or for a refusal of any.
     pub(super) fn send(&self, socket: BorrowedFd<'_>, last: usize) -> Result<(), Refused> {
         self.exchange(socket, last, |_, _| {})
+    }
+
+    /// Sends them; the answers are the caller's to read.
+    pub(super) fn begin(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let kernel = netlink::SocketAddrNetlink::new(0, 0);
+        Ok(rustix::net::sendto(socket, &self.bytes, SendFlags::empty(), &kernel).map(drop)?)
     }
 
     /// The same; what the kernel says besides is given to `heard` as kind and body.
@@ -208,6 +215,7 @@ pub(super) fn socket(protocol: Protocol) -> io::Result<OwnedFd> {
     let protocol = match protocol {
         Protocol::Route => None,
         Protocol::Netfilter => Some(netlink::NETFILTER),
+        Protocol::Sockets => Some(netlink::SOCK_DIAG),
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)
@@ -220,6 +228,8 @@ pub(super) enum Protocol {
     Route,
     /// Rules and logs.
     Netfilter,
+    /// Connections.
+    Sockets,
 }
 
 /// What an answer says: 0 or the negative number of an error. `None` for any other message.

@@ -14,21 +14,29 @@ use rustix::{
 };
 use std::{
     collections::HashSet,
-    io,
+    io::{self, PipeReader},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 /// The number of the request to write.
 const WRITE: u32 = 16;
+/// Requests that have no answer, or none of their own: to forget one and several, to interrupt.
+const UNANSWERED: [u32; 3] = [2, 42, 36];
+/// How long requests may take to be answered when programs stand still.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between looks at a port whose other end is not there.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How often it is looked whether programs write on and on.
 const MOST_ROUNDS: u32 = 64;
 
 /// Files that the other end of a port serves.
 pub(crate) struct Files {
     mount: OwnedFd,
-    writes: Arc<Writes>,
+    traffic: Arc<Traffic>,
+    over: PipeReader,
 }
 
 impl Files {
@@ -36,12 +44,32 @@ impl Files {
     pub(crate) fn mount(port: OwnedFd) -> io::Result<Files> {
         let device = Arc::new(fuse::open_device()?);
         let mount = fuse::mount(device.as_fd(), (0, 0))?;
-        let (port, writes) = (Arc::new(port), Arc::<Writes>::default());
-        let ends = (device.clone(), port.clone(), writes.clone());
+        let (port, traffic) = (Arc::new(port), Arc::<Traffic>::default());
+        let (over, lasts) = io::pipe()?;
+        let ends = (device.clone(), port.clone(), traffic.clone());
         start("files-ask", move || carry_requests(ends.0.as_fd(), ends.1.as_fd(), &ends.2))?;
-        let ends = (device, port, writes.clone());
-        start("files-answer", move || carry_answers(ends.1.as_fd(), ends.0.as_fd(), &ends.2))?;
-        Ok(Files { mount, writes })
+        let ends = (device, port, traffic.clone());
+        start("files-answer", move || {
+            carry_answers(ends.1.as_fd(), ends.0.as_fd(), &ends.2);
+            drop(lasts);
+        })?;
+        Ok(Files { mount, traffic, over })
+    }
+
+    /// Readable when nothing is answered any more.
+    pub(crate) fn over(&self) -> io::Result<PipeReader> {
+        self.over.try_clone()
+    }
+
+    /// Everything that was asked is answered when this returns, and nothing more is asked until [`Files::rise`]. Programs stand
+    /// still meanwhile. `false` where that takes too long.
+    pub(crate) fn rest(&self) -> bool {
+        self.traffic.rest(PATIENCE)
+    }
+
+    /// Undoes [`Files::rest`].
+    pub(crate) fn rise(&self) {
+        self.traffic.rise();
     }
 
     /// The mount, attached nowhere yet.
@@ -57,12 +85,12 @@ impl Files {
         // The kernel does not wait for what it writes by itself. It asks in order: when a question is answered, whatever it
         // wanted to write before was seen here; and of what it holds back, each answer lets the next one go.
         for _ in 0..MOST_ROUNDS {
-            let before = self.writes.seen();
+            let before = self.traffic.seen();
             rustix::fs::fstatfs(&root)?;
-            if self.writes.are_answered() && self.writes.seen() == before {
+            if self.traffic.are_written() && self.traffic.seen() == before {
                 return Ok(());
             }
-            self.writes.wait();
+            self.traffic.wait();
         }
         Ok(())
     }
@@ -73,7 +101,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Until the mount or the port is gone.
-fn carry_requests(device: BorrowedFd<'_>, port: BorrowedFd<'_>, writes: &Writes) {
+fn carry_requests(device: BorrowedFd<'_>, port: BorrowedFd<'_>, traffic: &Traffic) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = match rustix::io::read(device, &mut *buffer) {
@@ -83,27 +111,35 @@ fn carry_requests(device: BorrowedFd<'_>, port: BorrowedFd<'_>, writes: &Writes)
             _ => return,
         };
         let message = buffer.get(..count).unwrap_or_default();
-        if number(message, 4) == Some(WRITE) {
-            writes.began(unique(message));
-        }
-        if write_all(port, message).is_err() {
+        traffic.begin(unique(message), number(message, 4).unwrap_or(0));
+        let written = write_all(port, message);
+        traffic.sent();
+        if written.is_err() {
             return;
         }
     }
 }
 
 /// Until the port or the mount is gone.
-fn carry_answers(port: BorrowedFd<'_>, device: BorrowedFd<'_>, writes: &Writes) {
+fn carry_answers(port: BorrowedFd<'_>, device: BorrowedFd<'_>, traffic: &Traffic) {
     let (mut inlet, mut buffer) = (Inlet::new(ANSWER_HEAD), vec![0; BUFFER]);
-    while let Some(length) = inlet.next(&mut buffer, |into| rustix::io::read(port, into)) {
+    let read = |into: &mut [u8]| match rustix::io::read(port, into) {
+        // A copy of this machine may find itself alone for a moment.
+        Ok(0) if traffic.rests() => {
+            thread::sleep(PAUSE);
+            Err(Errno::INTR)
+        }
+        other => other,
+    };
+    while let Some(length) = inlet.next(&mut buffer, read) {
         let message = buffer.get(..length).unwrap_or_default();
         match rustix::io::write(device, message) {
             Err(Errno::NODEV | Errno::PERM) => break,
             // Whoever asked is gone.
-            _ => writes.ended(unique(message)),
+            _ => traffic.answered(unique(message)),
         }
     }
-    writes.give_up();
+    traffic.give_up();
 }
 
 fn write_all(port: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -127,32 +163,77 @@ fn unique(message: &[u8]) -> u64 {
     message.get(8..).and_then(|rest| rest.first_chunk::<8>()).map_or(0, |eight| u64::from_ne_bytes(*eight))
 }
 
-/// Requests to write that are not answered.
+/// Requests that are on their way or not answered.
 #[derive(Default)]
-struct Writes {
+struct Traffic {
     inner: Mutex<Inner>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Inner {
-    pending: HashSet<u64>,
+    /// To write, and all others.
+    writes: HashSet<u64>,
+    others: HashSet<u64>,
+    /// How many there were to write.
     seen: u64,
+    is_sending: bool,
+    rests: bool,
     is_over: bool,
 }
 
-impl Writes {
-    fn began(&self, unique: u64) {
-        let mut inner = self.lock();
-        inner.pending.insert(unique);
-        inner.seen += 1;
+impl Traffic {
+    /// A request is about to be sent; waits while nothing may be.
+    fn begin(&self, unique: u64, what: u32) {
+        let rests = |inner: &mut Inner| inner.rests && !inner.is_over;
+        let mut inner = self.changed.wait_while(self.lock(), rests).unwrap_or_else(PoisonError::into_inner);
+        inner.is_sending = true;
+        match what {
+            WRITE => {
+                inner.writes.insert(unique);
+                inner.seen += 1;
+            }
+            silent if UNANSWERED.contains(&silent) => {}
+            _ => drop(inner.others.insert(unique)),
+        }
     }
 
-    fn ended(&self, unique: u64) {
+    fn sent(&self) {
         let mut inner = self.lock();
-        if inner.pending.remove(&unique) && inner.pending.is_empty() {
+        inner.is_sending = false;
+        if inner.rests {
             self.changed.notify_all();
         }
+    }
+
+    fn answered(&self, unique: u64) {
+        let mut inner = self.lock();
+        let was_last_write = inner.writes.remove(&unique) && inner.writes.is_empty();
+        inner.others.remove(&unique);
+        if was_last_write || inner.rests {
+            self.changed.notify_all();
+        }
+    }
+
+    fn rest(&self, patience: Duration) -> bool {
+        let mut inner = self.lock();
+        inner.rests = true;
+        let is_busy = |inner: &mut Inner| {
+            !inner.is_over && (inner.is_sending || !inner.writes.is_empty() || !inner.others.is_empty())
+        };
+        match self.changed.wait_timeout_while(inner, patience, is_busy) {
+            Ok((inner, waited)) => !waited.timed_out() && !inner.is_over,
+            Err(_) => false,
+        }
+    }
+
+    fn rise(&self) {
+        self.lock().rests = false;
+        self.changed.notify_all();
+    }
+
+    fn rests(&self) -> bool {
+        self.lock().rests
     }
 
     /// Nothing will be answered any more.
@@ -165,12 +246,13 @@ impl Writes {
         self.lock().seen
     }
 
-    fn are_answered(&self) -> bool {
-        self.lock().pending.is_empty()
+    fn are_written(&self) -> bool {
+        self.lock().writes.is_empty()
     }
 
+    /// Until what was to be written is.
     fn wait(&self) {
-        let wait = |inner: &mut Inner| !inner.pending.is_empty() && !inner.is_over;
+        let wait = |inner: &mut Inner| !inner.writes.is_empty() && !inner.is_over;
         drop(self.changed.wait_while(self.lock(), wait));
     }
 

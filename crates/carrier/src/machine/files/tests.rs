@@ -29,7 +29,7 @@ impl Served {
     fn new(behind: &Path) -> Option<Served> {
         let (port, socket) = port();
         let root = OwnedFd::from(File::open(behind).unwrap());
-        let server = host::files::serve_root(root, socket).unwrap();
+        let server = host::files::serve_root(root, socket, None).unwrap().0;
         match Files::mount(port) {
             Ok(files) => Some(Served { files, _server: server }),
             Err(err) => {

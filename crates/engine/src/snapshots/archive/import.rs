@@ -83,7 +83,7 @@ pub fn import(
     };
     let guard = Guard::take(store)?;
     let chain = Chain { layers: vec![making.finish(&guard)?], workspace: usize::from(has_workspace) };
-    fork::fork(&guard, &Origin { spec, chain, copied_since: None }, &naming)
+    fork::fork(&guard, &Origin { spec, chain, copied_since: None, memory: None }, &naming)
 }
 
 /// Everything of a stream, in a file without a name.

@@ -6,6 +6,7 @@
 //! this kernel is not shown.
 
 mod calls;
+mod known;
 mod locks;
 mod nodes;
 mod places;
@@ -21,6 +22,7 @@ use super::{
     },
 };
 use calls::{flags, read_all, room, timespec, write_all};
+pub use known::{Known, KnownNode, KnownOpen};
 use locks::Locks;
 use nodes::{Bounds, Found, MOST_NODES, Nodes};
 use reach::{Devices, Reach};

@@ -1,6 +1,7 @@
 //! Which files of the host the kernel inside knows, and descriptors of them. Descriptors are few: one that was not used
 //! for long is closed, and opened again by its names when it is needed. What stands there then must be the same file.
 
+use super::known::KnownNode;
 use crate::provider::types::{Kind, Name, Node, Result, Time};
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, Stat},
@@ -28,6 +29,10 @@ pub(super) enum Way {
 
 /// A file for as long as it is there: device and inode.
 type Identity = (u64, u64);
+/// That of no file.
+const LOST: Identity = (0, 0);
+/// Directories above one another.
+const DEEPEST: usize = 4096;
 
 struct Known {
     identity: Identity,
@@ -183,7 +188,7 @@ impl Nodes {
             known.used = self.clock;
             match &known.file {
                 Some(file) => break file.clone(),
-                None if missing.len() > 4096 => return Err(Errno::STALE),
+                None if missing.len() > DEEPEST => return Err(Errno::STALE),
                 None => missing.push(here),
             }
             here = known.parent;
@@ -199,6 +204,86 @@ impl Nodes {
             self.opened_one();
         }
         Ok(file)
+    }
+
+    /// Everything that is known and has its name still, but the root, and the last number that was given. What has no name any more, or whose
+    /// name is another's, could not be found again.
+    pub(super) fn known(&mut self) -> (Vec<KnownNode>, u64) {
+        let mut nodes: Vec<Node> = self.by_node.keys().copied().filter(|node| *node != Node::ROOT).collect();
+        nodes.sort_unstable();
+        nodes.retain(|node| self.has_its_name(*node));
+        let all = nodes.iter().filter_map(|node| {
+            let known = self.by_node.get(node)?;
+            let name = known.name.to_vec();
+            Some((node.0, known.parent.0, name, known.kind.bits(), known.lookups, known.is_sealed))
+        });
+        (all.collect(), self.next)
+    }
+
+    fn has_its_name(&mut self, node: Node) -> bool {
+        let Some(known) = self.by_node.get(&node) else { return false };
+        let (parent, name, identity) = (known.parent, known.name.clone(), known.identity);
+        let Ok(directory) = self.file(parent) else { return false };
+        let found = Name::new(&name).and_then(|name| find(directory.as_fd(), name, self.way));
+        found.is_ok_and(|found| (found.stat.st_dev, found.stat.st_ino) == identity)
+    }
+
+    /// Knows what another one knew, as far as it is here. What is not stays known and is stale.
+    pub(super) fn adopt(&mut self, all: &[KnownNode], last: u64) -> Result<()> {
+        for (node, parent, name, kind, lookups, is_sealed) in all {
+            let kind = Kind::from_bits(*kind).ok_or(Errno::INVAL)?;
+            if Node(*node) == Node::ROOT || *node > last || self.by_node.len() >= self.most.nodes {
+                return Err(Errno::INVAL);
+            }
+            let known = Known {
+                identity: LOST,
+                kind,
+                parent: Node(*parent),
+                name: Name::new(name)?.bytes().into(),
+                lookups: *lookups,
+                opens: 0,
+                used: 0,
+                is_sealed: *is_sealed,
+                told: Told::default(),
+                file: None,
+            };
+            self.by_node.insert(Node(*node), known);
+        }
+        self.next = last;
+        for (node, ..) in all {
+            let _ = self.locate(Node(*node));
+        }
+        Ok(())
+    }
+
+    /// Finds an adopted node by its names.
+    fn locate(&mut self, node: Node) -> Result<()> {
+        let (mut missing, mut here) = (Vec::new(), node);
+        while let Some(known) = self.by_node.get(&here).filter(|known| known.identity == LOST) {
+            missing.push(here);
+            here = known.parent;
+            if missing.len() > DEEPEST {
+                return Err(Errno::STALE);
+            }
+        }
+        let mut file = self.file(here)?;
+        while let Some(node) = missing.pop() {
+            self.clock += 1;
+            let known = self.by_node.get_mut(&node).ok_or(Errno::STALE)?;
+            let found = find(file.as_fd(), Name::new(&known.name)?, self.way)?;
+            if found.kind != known.kind {
+                return Err(Errno::STALE);
+            }
+            known.identity = (found.stat.st_dev, found.stat.st_ino);
+            // Of a file's content nothing is taken for known: the kernel reads it anew when it opens it.
+            known.told = if known.kind == Kind::Link { told(&found.stat) } else { Told::default() };
+            known.used = self.clock;
+            file = Arc::new(found.file);
+            known.file = Some(file.clone());
+            self.by_identity.entry(known.identity).or_insert(node);
+            self.opened_one();
+        }
+        Ok(())
     }
 
     /// A node has another name now.

@@ -287,6 +287,56 @@ fn nothing_outside_is_reached_while_names_become_links() {
     assert_eq!(fs::read(outside.path().join("file")).unwrap(), OUTSIDE);
 }
 
+#[test]
+fn a_copy_knows_what_the_first_one_knew_by_the_same_numbers() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for place in [first.path(), second.path()] {
+        fs::create_dir_all(place.join("a/b")).unwrap();
+        fs::write(place.join("a/b/file"), "text").unwrap();
+        fs::write(place.join("gone"), "").unwrap();
+        fs::write(place.join("replaced"), "old").unwrap();
+    }
+    let real = whole(first.path());
+    let replaced = real.lookup(Node::ROOT, name("replaced")).unwrap().node;
+    let old = real.open(replaced, BOTH).unwrap();
+    fs::write(first.path().join("new"), "new").unwrap();
+    fs::rename(first.path().join("new"), first.path().join("replaced")).unwrap();
+    let a = real.lookup(Node::ROOT, name("a")).unwrap().node;
+    let b = real.lookup(a, name("b")).unwrap().node;
+    let file = real.lookup(b, name("file")).unwrap().node;
+    let gone = real.lookup(Node::ROOT, name("gone")).unwrap().node;
+    real.rename((b, name("file")), (a, name("moved")), Rename::Keep).unwrap();
+    fs::rename(second.path().join("a/b/file"), second.path().join("a/moved")).unwrap();
+    fs::remove_file(second.path().join("gone")).unwrap();
+    let handle = real.open(file, BOTH).unwrap();
+    let listing = real.open_directory(a).unwrap();
+
+    let known = real.known();
+    let root = OwnedFd::from(fs::File::open(second.path()).unwrap());
+    let copy = Real::resumed(root, &known).unwrap();
+
+    assert_eq!(copy.write(handle, 4, b" more"), Ok(5));
+    assert_eq!(fs::read(second.path().join("a/moved")).unwrap(), b"text more");
+    assert_eq!(fs::read(first.path().join("a/moved")).unwrap(), b"text");
+    assert_eq!(copy.lookup(a, name("moved")).unwrap().node, file);
+    assert_eq!(copy.lookup(a, name("b")).unwrap().node, b);
+    let mut names = Vec::new();
+    copy.list(listing, 0, &mut |listed| {
+        names.push(listed.name.to_vec());
+        true
+    })
+    .unwrap();
+    names.sort();
+    assert_eq!(names, [b"b".to_vec(), b"moved".to_vec()]);
+    assert_eq!(copy.attributes(gone), Err(Errno::STALE));
+    // Another file has its name: nothing is written into that.
+    assert_eq!(copy.write(old, 0, b"x"), Err(Errno::BADF));
+    assert_eq!(copy.attributes(replaced), Err(Errno::STALE));
+    let new = copy.make(a, name("new"), New::Plain { kind: Kind::File, mode: 0o644 }, own()).unwrap().node;
+    assert!(new > gone && new > file, "numbers are not given twice");
+    assert_ne!(copy.open(new, BOTH).unwrap(), handle);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Numbers that were never given out, in any order.

@@ -11,7 +11,9 @@
 //! | `wall` | the rules for what comes out of the machine |
 //! | `prove`, `frames` | the trial by the machine's own means, before there is one |
 //! | `inside` | the machine's side: [`set_up`] |
+//! | `connections` | those of a copy: [`reset_connections`] |
 
+mod connections;
 pub(super) mod frames;
 pub(super) mod gateway;
 mod inside;
@@ -20,6 +22,7 @@ pub(super) mod tap;
 pub(super) mod wall;
 
 pub use super::links::Families;
+pub use connections::reset_connections;
 pub use inside::set_up;
 pub use tap::{DEVICE, open};
 

@@ -1,4 +1,11 @@
-//! What Firecracker is told: its configuration file. Pure. It needs KVM, and its ports are those of a vsock.
+//! What Firecracker is told. It needs KVM, and its ports are those of a vsock.
+//!
+//! Nothing starts it yet: it opens its TAP by name and makes sockets by itself, so that the cell in which QEMU runs does not fit it. What it
+//! is told, and the client of its API, are here and tested against a stand-in.
+//!
+//! - [`api`]: the client
+
+pub mod api;
 
 use serde_json::{Value, json};
 
@@ -44,6 +51,36 @@ pub fn configuration(machine: &Machine) -> Value {
         "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 0 },
         "drives": [],
     })
+}
+
+/// What is asked of its API one after another until the machine runs: paths and bodies.
+#[must_use]
+pub fn requests(machine: &Machine) -> Vec<(String, Value)> {
+    let Value::Object(configuration) = configuration(machine) else { return Vec::new() };
+    let mut all = Vec::new();
+    for (part, value) in configuration {
+        match value {
+            Value::Array(devices) => {
+                for device in devices {
+                    let id = device.get("iface_id").or(device.get("drive_id")).and_then(Value::as_str);
+                    all.push((format!("/{part}/{}", id.unwrap_or_default()), device.clone()));
+                }
+            }
+            value => all.push((format!("/{part}"), value)),
+        }
+    }
+    all.push(("/actions".to_owned(), json!({ "action_type": "InstanceStart" })));
+    all
+}
+
+/// What is asked to go on from a saved machine.
+#[must_use]
+pub fn restore(state: &str, memory: &str) -> (String, Value) {
+    let backend = json!({ "backend_type": "File", "backend_path": memory });
+    (
+        "/snapshot/load".to_owned(),
+        json!({ "snapshot_path": state, "mem_backend": backend, "resume_vm": true }),
+    )
 }
 
 #[cfg(test)]
