@@ -197,7 +197,7 @@ fn the_name_of_a_known_secret_is_enough() {
     let secrets = known.iter().flat_map(|(name, ..)| ["--secret", name]);
     let words = ["run", "-d"].into_iter().chain(secrets).chain(["--", "sleep", "1000"]);
     let run =
-        known.iter().fold(net.world.airlock(words), |run, (name, prefix, ..)| run.env(*name, value(prefix)));
+        known.iter().fold(net.world.airlock(words), |run, (name, prefix, ..)| run.env(name, value(prefix)));
     let sandbox = run.run().succeeded().trim().to_owned();
 
     let inside = net.world.exec(&sandbox, "env; cat ~/.netrc ~/.config/gh/hosts.yml").run().succeeded();

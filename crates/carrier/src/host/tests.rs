@@ -247,7 +247,15 @@ fn a_machine_rests_and_a_copy_goes_on_with_the_streams_of_its_main_program() {
     assert_eq!(hear(&mut stage.machine, &mut decoder), Message::Rise);
     assert!(matches!(hear(&mut stage.machine, &mut decoder), Message::Guest { .. }));
 
-    // A copy of it.
+    goes_on(&file);
+    drop(stage);
+    let mut written = String::new();
+    read.read_to_string(&mut written).unwrap();
+    assert_eq!(written, "before");
+}
+
+/// A copy of the machine whose memory is in the file goes on.
+fn goes_on(file: &tempfile::NamedTempFile) {
     let mut copy = Stage::new();
     copy.host.go_on(Saved::read(File::open(file.path()).unwrap().into()).unwrap()).unwrap();
     let mut decoder = carry::Decoder::default();
@@ -276,8 +284,4 @@ fn a_machine_rests_and_a_copy_goes_on_with_the_streams_of_its_main_program() {
     let mut written = String::new();
     read_copy.read_to_string(&mut written).unwrap();
     assert_eq!(written, "after");
-    drop(stage);
-    let mut written = String::new();
-    read.read_to_string(&mut written).unwrap();
-    assert_eq!(written, "before");
 }

@@ -20,7 +20,7 @@ pub(super) struct Caller {
 /// Why a request has no answer.
 pub(super) struct Unanswered {
     /// The request, if the server did not get any of it.
-    pub(super) request: Option<Request<Body>>,
+    pub(super) request: Option<Box<Request<Body>>>,
     pub(super) why: String,
 }
 
@@ -77,7 +77,7 @@ impl Caller {
         mut hint: impl FnMut(Option<(StatusCode, HeaderMap)>, &mut Context<'_>),
     ) -> Result<Response<Came>, Unanswered> {
         if let Err(err) = self.ready().await {
-            return Err(Unanswered { request: Some(request), why: err.to_string() });
+            return Err(Unanswered { request: Some(Box::new(request)), why: err.to_string() });
         }
         let (mut head, body) = request.into_parts();
         let is_over = body.is_end_stream();
@@ -89,7 +89,7 @@ impl Caller {
             Ok(sent) => sent,
             Err(err) => {
                 self.is_full.set(true);
-                let request = Some(Request::from_parts(head, body));
+                let request = Some(Box::new(Request::from_parts(head, body)));
                 return Err(Unanswered { request, why: err.to_string() });
             }
         };

@@ -381,9 +381,10 @@ async fn hand_over(
 }
 
 fn of_http1(answered: Result<Response<Incoming>, TrySendError<Request<Body>>>) -> Sending {
-    answered
-        .map(|response| response.map(Came::from))
-        .map_err(|mut err| Unanswered { request: err.take_message(), why: err.error().to_string() })
+    answered.map(|response| response.map(Came::from)).map_err(|mut err| Unanswered {
+        request: err.take_message().map(Box::new),
+        why: err.error().to_string(),
+    })
 }
 
 /// Whether a request changes nothing and has no body, so that a server may get it twice (RFC 9110, 9.2.2).

@@ -97,7 +97,7 @@ async fn serve(proxy: &Rc<Proxy>, wire: Wire) -> Option<(Wire, Vec<u8>)> {
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let may_switch = framing::may_switch(&head);
-            let answer = proxy.answer(Request::from_parts(head, body.into())).await;
+            let answer = proxy.answer(Request::from_parts(head, body)).await;
             if may_switch {
                 switch.answered(proxy.becomes.borrow().is_some());
             }
@@ -149,8 +149,7 @@ impl Proxy {
         }
         match self.inside(target, port).await {
             Ok(inside) => {
-                exchange::exchange(&inside.session, &inside.origin, Request::from_parts(head, body.into()))
-                    .await
+                exchange::exchange(&inside.session, &inside.origin, Request::from_parts(head, body)).await
             }
             Err(denial) => Ok(answer::denied(&denial, &head).map(Body::Ours)),
         }

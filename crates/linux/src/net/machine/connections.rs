@@ -58,7 +58,7 @@ fn connected(socket: BorrowedFd<'_>, family: u8, length: usize) -> Vec<[u8; ID]>
             }
             // Family, state, timer and retransmissions come before it.
             let id = body.get(4..).and_then(|body| body.first_chunk::<ID>());
-            found.extend(id.filter(|id| leaves(*id, length)));
+            found.extend(id.filter(|id| leaves(id, length)));
         }
     }
     found

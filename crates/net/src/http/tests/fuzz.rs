@@ -113,7 +113,7 @@ fn whatever_a_program_says_in_http2_only_what_was_judged_reaches_a_server() {
     let name = format!("a.test:{}", world.port);
     let settings = frame(4, 0, 0, &[0, 3, 0, 0, 0, 9, 0, 1, 0, 0, 0x10, 0]);
     let begin = [PREFACE, &settings].concat();
-    let asks = |frames: &[Vec<u8>]| [&[begin.clone()], frames].concat().concat();
+    let asks = |frames: &[Vec<u8>]| [std::slice::from_ref(&begin), frames].concat().concat();
     let seeds = [
         asks(&[frame(1, 5, 1, &head(&name, &[]))]),
         asks(&[frame(1, 5, 1, &head("b.test", &[]))]),

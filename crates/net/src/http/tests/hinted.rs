@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    task::JoinSet,
 };
 use tokio_rustls::client::TlsStream;
 
@@ -89,7 +90,8 @@ fn each_answer_of_a_connection_has_its_own_hints_before_it() {
 /// What a program that speaks HTTP/2 gets: hints, then the answer.
 async fn heard(world: &World, tls: TlsStream<TcpStream>) -> (Vec<Response<()>>, (u16, Vec<u8>)) {
     let (mut sender, connection) = h2::client::handshake(tls).await.unwrap();
-    tokio::task::spawn_local(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move {
         let _ = connection.await;
     });
     let url = format!("https://a.test:{}/fast", world.port);
