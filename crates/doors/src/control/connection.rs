@@ -12,6 +12,7 @@ use airlock_linux::{fd, signal};
 use airlock_protocol::{
     control::{Exec, Owner, Refusal, Reply, Request, TERMINAL},
     frame::{Decoder, Frame, Kind, Malformed},
+    spec::WindowSize,
 };
 use std::{
     cell::RefCell,
@@ -161,16 +162,7 @@ impl Connection {
                 };
                 if self.follows { None } else { done(sent) }
             }
-            Request::Resize(size) => {
-                let (terminal, process) = {
-                    let own = self.own.borrow();
-                    (own.terminal.clone(), own.process)
-                };
-                if terminal.is_some_and(|terminal| terminal.resize(size).is_ok()) {
-                    let _ = self.keeper.resized(process).await;
-                }
-                None
-            }
+            Request::Resize(size) => self.resize(size).await,
             Request::Stop { grace_ms } => {
                 let exit = self.keeper.end(self.keeper.stop_signal(), Duration::from_millis(grace_ms)).await;
                 exit.map(Reply::Ended)
@@ -201,6 +193,17 @@ impl Connection {
                 Some(Reply::Done)
             }
         }
+    }
+
+    async fn resize(&self, size: WindowSize) -> Option<Reply> {
+        let (terminal, process) = {
+            let own = self.own.borrow();
+            (own.terminal.clone(), own.process)
+        };
+        if terminal.is_some_and(|terminal| terminal.resize(size).is_ok()) {
+            let _ = self.keeper.resized(process).await;
+        }
+        None
     }
 
     /// Has the machine stand still, and answers with whom to ask for its memory.
