@@ -27,14 +27,16 @@ pub struct Packed {
 }
 
 /// Packs what is below `top`: files, and whiteouts in the way of overlays. In a process with the ids of its files, they
-/// are those that the layer tells. The same tree gives the same bytes.
+/// are those that the layer tells. The same tree gives the same bytes; nothing in it is told to be of later than the
+/// second `not_after`.
 pub fn pack(
     top: BorrowedFd<'_>,
-    form: Form<'_>,
+    compression: Compression,
+    not_after: Option<u64>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Packed, Error> {
-    let packed = pack_tree(top, form, out, progress)?;
+    let packed = pack_tree(top, Form::of_image(compression, not_after), out, progress)?;
     let digest = |digits: &str| Digest::from_hex(digits).unwrap_or_else(|| Digest::of(b""));
     Ok(Packed {
         digest: digest(&packed.digest),
@@ -42,7 +44,7 @@ pub fn pack(
         diff: digest(&packed.diff_id),
         entries: packed.entries,
         left_out: packed.left_out,
-        media_type: media_type(form.compression).to_owned(),
+        media_type: media_type(compression).to_owned(),
     })
 }
 
