@@ -12,7 +12,7 @@ mod debian;
 mod proxy;
 
 pub use debian::{Debian, Login};
-pub use proxy::{InTls, Proxy};
+pub use proxy::Proxy;
 
 use crate::images::{Image, architecture, sha256};
 use serde_json::{Value, json};

@@ -103,8 +103,8 @@ impl Store {
         for record in self.records()?.images.into_values() {
             match Image::read(self, record) {
                 Ok(image) => images.push(image),
-                // One that a person removes meanwhile, or whose parts are gone or damaged: it is no image.
-                Err(Error::Missing(_) | Error::Differs { .. }) => {}
+                // One that a person removes meanwhile, or whose parts somebody deleted: it is no image.
+                Err(Error::Missing(_)) => {}
                 Err(err) => return Err(err),
             }
         }
@@ -130,11 +130,7 @@ impl Store {
     pub fn cached(&self, key: &str) -> Result<Option<Image>, Error> {
         let records = self.records()?.images.into_values();
         let found = records.into_iter().find(|record| record.keys.iter().any(|have| have == key));
-        match found.map(|record| Image::read(self, record)).transpose() {
-            // It is built again.
-            Err(Error::Missing(_) | Error::Differs { .. }) => Ok(None),
-            found => found,
-        }
+        found.map(|record| Image::read(self, record)).transpose()
     }
 
     /// Takes one name away, or all of an image that is selected by its id. The image stays until it is collected.
@@ -186,14 +182,11 @@ impl Store {
 
 impl Hold {
     /// Records an image whose manifest, config and layers are here. What is known of it already stays; names are taken
-    /// from whoever has them. What a person wants is on the disk before it is recorded.
+    /// from whoever has them.
     pub fn add(&self, record: Record) -> Result<Image, Error> {
         record.names.iter().try_for_each(check_name)?;
         // Nothing is recorded that could not be read again.
-        let image = Image::read(self, record.clone())?;
-        if record.kind == Kind::Image {
-            self.settle(&image)?;
-        }
+        Image::read(self, record.clone())?;
         let id = record.id;
         self.change(|records| {
             records.add(record);
@@ -206,7 +199,6 @@ impl Hold {
     pub fn tag(&self, id: &Digest, name: &Reference) -> Result<(), Error> {
         let name = name.as_tag();
         check_name(&name)?;
-        self.settle(&self.image(id)?)?;
         self.change(|records| {
             if !records.images.contains_key(id) {
                 return Err(no_such(&id.to_string()));
