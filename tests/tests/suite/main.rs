@@ -41,6 +41,8 @@ mod keeper;
 mod limits;
 mod limits_disk;
 mod microvm;
+mod microvm_disk;
+mod microvm_flags;
 mod net;
 mod net_clients;
 mod net_config;

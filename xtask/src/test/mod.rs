@@ -27,7 +27,8 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 44] = [
+const PACKAGES: [Package; 45] = [
+    Package { name: "squashfs-tools", program: "mksquashfs", reason: "images as disks of machines" },
     Package {
         name: "qemu-system-x86",
         program: "qemu-system-x86_64",

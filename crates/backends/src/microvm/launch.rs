@@ -1,6 +1,7 @@
 //! The keeper's side: the namespaces of a sandbox, the carrier in the guest's place, and the monitor beside it.
 
 use super::{
+    disk::{self, Disks},
     kernel::{Error, Kernel},
     monitor::Monitor,
     qemu::{self, Cables, INITRAMFS, KERNEL},
@@ -60,6 +61,12 @@ struct Started {
     is_sealed: bool,
 }
 
+/// What the monitor of a machine holds.
+struct Held {
+    ports: [OwnedFd; 2],
+    disks: Option<disk::Opened>,
+}
+
 /// What is put into a machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Programs<'a> {
@@ -101,10 +108,10 @@ impl Microvm {
 
     /// Boots and saves a machine of this size, unless one is saved already.
     pub fn warm_up(&self, memory: u64) -> io::Result<()> {
-        self.saved(memory, 1).map(drop)
+        self.saved(memory, 1, Disks::None).map(drop)
     }
 
-    fn saved(&self, memory: u64, processors: u64) -> io::Result<OwnedFd> {
+    fn saved(&self, memory: u64, processors: u64, disks: Disks) -> io::Result<OwnedFd> {
         let text = |path: &Path| path.display().to_string();
         let machine = qemu::Machine {
             memory,
@@ -112,25 +119,34 @@ impl Microvm {
             by: self.monitor.by(),
             boot: (text(&self.kernel.image), text(&self.archive.0)),
             cables: Cables::Nothing { orders: 0 },
+            disks,
         };
         warm::open(&self.home, &machine, &self.monitor.version, &self.archive.1)
     }
 
-    fn neighbour(&self, plan: &Plan, ports: [OwnedFd; 2], talk: OwnedFd, output: OwnedFd) -> Neighbour {
+    fn neighbour(&self, plan: &Plan, held: Held, talk: OwnedFd, output: OwnedFd) -> Neighbour {
         let memory = plan.bounds.memory.value;
         let processors = plan.bounds.cpu_millis.unwrap_or(1000).div_ceil(1000);
         // A start that cannot be warm is slow.
-        let saved = self.saved(memory, processors).ok();
-        let number = |place: usize| i32::try_from(place).unwrap_or(i32::MAX).saturating_add(3);
-        let cables = Cables::Sandbox {
-            link: number(0),
-            files: number(1),
-            tap: Some(number(2 + usize::from(saved.is_some()))),
-            saved: saved.as_ref().map(|_| number(2)),
+        let blank = held.disks.as_ref().map_or(Disks::None, |_| Disks::Blank);
+        let saved = self.saved(memory, processors, blank).ok();
+        let mut descriptors = Vec::new();
+        let mut number = |descriptor: OwnedFd| {
+            descriptors.push(descriptor);
+            i32::try_from(descriptors.len()).unwrap_or(i32::MAX).saturating_add(2)
         };
+        let [link, files] = held.ports.map(&mut number);
+        let largest = held.disks.as_ref().map_or(0, |disks| disks.bytes);
+        let disks = held
+            .disks
+            .map_or(Disks::None, |disks| Disks::These { image: number(disks.image), own: number(disks.own) });
+        let saved = saved.map(&mut number);
+        // The keeper sends it, so that it comes behind the others.
+        let tap = i32::try_from(descriptors.len()).unwrap_or(i32::MAX).saturating_add(3);
+        let cables = Cables::Sandbox { link, files, tap: Some(tap), saved };
         let by = self.monitor.by();
         let boot = (KERNEL.to_owned(), INITRAMFS.to_owned());
-        let words = qemu::command(&qemu::Machine { memory, processors, by, boot, cables });
+        let words = qemu::command(&qemu::Machine { memory, processors, by, boot, cables, disks });
         let devices = match by {
             qemu::By::Kvm => vec![PathBuf::from("/dev/kvm")],
             qemu::By::Emulation { .. } => Vec::new(),
@@ -143,7 +159,8 @@ impl Microvm {
                 (INITRAMFS.into(), self.archive.0.clone()),
             ],
             devices,
-            descriptors: ports.into_iter().chain(saved).collect(),
+            descriptors,
+            largest,
             output,
             talk,
         }
@@ -163,7 +180,12 @@ impl Microvm {
         let (talk, monitor_talk) = fd::pair()?;
         let output = plan.disk.with_file_name("machine.log");
         let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
-        let neighbour = self.neighbour(plan, [link_port, files_port], monitor_talk, file.into());
+        let disks = match disk::open(&self.home, plan) {
+            Ok(disks) => disks,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let held = Held { ports: [link_port, files_port], disks };
+        let neighbour = self.neighbour(plan, held, monitor_talk, file.into());
         let descriptors = vec![link, files, outcome.into(), orders.into()];
         let beside = Beside { descriptors, neighbour: Some(neighbour) };
         let mut launched = match launch::launch(plan, begun, confine, beside) {
@@ -230,6 +252,7 @@ fn machine(plan: &Plan) -> carry::Machine {
         shared_memory: plan.bounds.memory.value / 2,
         user: plan.user.uid,
         ipv6: true,
+        disks: disk::orders(plan),
     }
 }
 

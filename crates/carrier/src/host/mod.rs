@@ -4,9 +4,11 @@
 //!
 //! - [`descriptors`]: what the keeper passes, as streams
 //! - [`files`]: the machine's files
+//! - [`shown`]: what of them lies over a root on disks
 
 pub(crate) mod descriptors;
 pub(crate) mod files;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -115,7 +117,10 @@ fn prepare() -> io::Result<(Host, Signals, Server)> {
     let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
     let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
     let port = fd::inherited(carry::LINK_SOCKET)?;
-    let machine = orders(fd::inherited(carry::ORDERS)?)?;
+    let mut machine = orders(fd::inherited(carry::ORDERS)?)?;
+    if let Some(disks) = &mut machine.disks {
+        disks.shown = shown::look()?;
+    }
     let files = files::serve(fd::inherited(carry::FILES_SOCKET)?)?;
     let mut host = Host::new(keeper, Mux::new(port)?, None);
     host.mux.say(&Message::Configure(Box::new(configure(machine)?)))?;
