@@ -112,7 +112,8 @@ fn build(architecture: &Architecture) -> Result<PathBuf> {
     }
     let mut build = cargo(&[
         "build",
-        "--release",
+        "--profile",
+        "dist",
         "--package",
         "airlock",
         "--features",
@@ -124,9 +125,6 @@ fn build(architecture: &Architecture) -> Result<PathBuf> {
         // The library of TLS takes its random numbers from the kernel alone, and not from the jitter of the processor as
         // well: measuring that takes 50 ms of a start.
         .env("AWS_LC_SYS_NO_JITTER_ENTROPY", "1")
-        // Across crates: it takes as long as all the rest, so that it is not part of every release build.
-        .env("CARGO_PROFILE_RELEASE_LTO", "thin")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4")
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
     if !is_native(architecture) {
         let variable = architecture.target.to_uppercase().replace('-', "_");
