@@ -283,8 +283,7 @@ fn room_is_told_for_each_image_and_for_all() {
     assert_eq!((&all["images"], &all["incoming_bytes"]), (&json!(2), &json!(0)));
     assert_eq!(all["reclaimable_bytes"], all["blob_bytes"], "{all}");
     assert!(table.starts_with("NAME") && table.contains("`airlock images prune --all` frees"), "{table}");
-    let freed = world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
-    assert!(!freed.is_empty());
+    world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
     assert_eq!(files_below(&world.home().join("images/blobs/sha256")), Vec::<String>::new());
 }
 
