@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     progress::Progress,
     pulling::{self, Form, Show, Way, Wish},
-    say::{Voice, say},
+    say::{Voice, say_anyway},
 };
 use airlock_engine::{
     plan::{Caller, base, find_user_in, ids},
@@ -136,7 +136,7 @@ fn fetch_again(
     let Some(whole) = whole.filter(|whole| whole.registry.is_some() && pull != Pull::Never) else {
         return Ok(None);
     };
-    say(voice, &format!("a layer of {name} was damaged on the disk; it is fetched again"));
+    say_anyway(voice, &format!("a layer of {name} was damaged on the disk; it is fetched again"));
     fetch(hold, &whole, own, voice).map(Some)
 }
 

@@ -24,6 +24,7 @@ mod told;
 
 use crate::{
     args::{BuildArgs, ProgressForm},
+    epoch,
     failure::{Failure, Outcome},
     home,
 };
@@ -96,10 +97,9 @@ fn job(args: &BuildArgs, input: Input, hold: Hold, told: Told) -> Result<Job, Fa
     }
     let scope =
         Scope::new(&file, given, &platform, &here).map_err(|fault| job::failure(&file_name, &fault))?;
-    let epoch = epoch()?;
-    let created = jiff::Timestamp::from_second(i64::try_from(epoch).unwrap_or(0))
-        .map_err(|err| Failure::because("SOURCE_DATE_EPOCH is no time", &err).code(2))?
-        .to_string();
+    // Without one, nothing has a time.
+    let epoch = epoch::from_environment()?.unwrap_or(0);
+    let created = epoch::now(Some(epoch))?;
     Ok(Job {
         file,
         file_name,
@@ -118,16 +118,6 @@ fn job(args: &BuildArgs, input: Input, hold: Hold, told: Told) -> Result<Job, Fa
         secrets: secret::parse(&args.secrets)?,
         indexes: Mutex::new(BTreeMap::new()),
     })
-}
-
-/// The time of everything that is made.
-fn epoch() -> Result<u64, Failure> {
-    match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) if !text.is_empty() => text
-            .parse()
-            .map_err(|_| Failure::new(format!("SOURCE_DATE_EPOCH={text} is no number of seconds")).code(2)),
-        _ => Ok(0),
-    }
 }
 
 /// Finds the images that needed stages begin with or copy from, and inserts what those demand.
