@@ -374,7 +374,7 @@ fn a_layer_has_the_same_owners_whoever_builds_it() {
         "home/ada/ 0:0",
         "home/ada/dir/ 1000:1000",
         "home/ada/dir/new 0:0",
-        "opt/ 0:0",
+        "opt/ 5:6",
         "opt/.wh.b.txt 0:0",
         "opt/a.txt 5:6",
         "opt/c/ 0:0",
@@ -442,7 +442,14 @@ fn times_are_those_of_source_date_epoch() {
     let (first, second) = (build(), build());
 
     assert_eq!(first["id"], second["id"]);
-    assert_eq!(first["image"]["created"], "2001-09-09T01:46:40Z");
+    let created = |value: &Value| value["created"].as_str().unwrap().to_owned();
+    let steps: Vec<String> = first["image"]["history"].as_array().unwrap().iter().map(created).collect();
+    // The base was made without one.
+    assert_eq!(
+        steps,
+        ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "2001-09-09T01:46:40Z", "2001-09-09T01:46:40Z"]
+    );
+    assert_eq!(created(&first["image"]), "2001-09-09T01:46:40Z");
     assert_eq!(inside(&world, "stat -c %Y /a /new /old"), "1000000000\n1000000000\n5\n");
     assert_ne!(built(&world, &[], &folder)["id"], first["id"]);
 }

@@ -300,7 +300,10 @@ fn a_sandbox_whose_run_pulled_its_image_is_kept_like_any_other() {
     let name = registry.name("team/app:1");
     let flags = ["run", "-q", "-d", "--name", "far", "--image", &name, "--workspace", "none"];
 
-    world.airlock(flags).args(["--user", "1000", "--", "sh", "-c"]).args(["trap 'exit 5' TERM; while :; do sleep 0.1; done"])
+    world
+        .airlock(flags)
+        .args(["--user", "1000", "--", "sh", "-c"])
+        .args(["trap 'exit 5' TERM; while :; do sleep 0.1; done"])
         .run()
         .succeeded();
 

@@ -73,7 +73,8 @@ pub(crate) fn build(args: &BuildArgs) -> Outcome {
             .code(1)
             .why("it is FROM scratch and nothing else"));
     }
-    let id = finish(&job, args, (&config, target), &done.layers)?;
+    finish(&job, &mut config, target)?;
+    let id = keep(&job, args, &config, &done.layers)?;
     let names: Vec<String> = args.tags.iter().map(|tag| tag.as_tag().to_string()).collect();
     if let Some(path) = &args.iidfile {
         std::fs::write(path, id.to_string())
@@ -169,15 +170,8 @@ fn label(config: &mut Config, labels: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps the image under its names.
-fn finish(
-    job: &Job,
-    args: &BuildArgs,
-    (config, target): (&Config, usize),
-    layers: &[job::Layer],
-) -> Result<Digest, Failure> {
-    let mut config = config.clone();
-    config.created = Some(job.created.clone());
+/// Says for which platform the image is, and nothing that only its base was.
+fn finish(job: &Job, config: &mut Config, target: usize) -> Result<(), Failure> {
     let platform = job.stage_platform(target)?;
     config.architecture = platform.architecture;
     config.os = platform.os;
@@ -186,7 +180,12 @@ fn finish(
     for stale in ["container", "container_config", "docker_version", "id", "parent"] {
         config.other.remove(stale);
     }
-    let (id, manifest) = job.put(&config, layers)?;
+    Ok(())
+}
+
+/// Keeps the image under its names.
+fn keep(job: &Job, args: &BuildArgs, config: &Config, layers: &[job::Layer]) -> Result<Digest, Failure> {
+    let (id, manifest) = job.put(config, layers)?;
     let mut record = Record::new(id, manifest);
     for tag in &args.tags {
         record = record.named(tag);
