@@ -13,6 +13,11 @@ async def run(*words, **options):
         raise RuntimeError(f"{words} failed")
 
 
+async def output(*words):
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+
+
 async def listening(address, port):
     """Until a server answers: nobody announces it."""
     for _ in range(3000):
@@ -25,7 +30,7 @@ async def listening(address, port):
 
 
 async def repository(folder):
-    """`/git/hello.git`: one commit, pushes taken."""
+    """`/git/hello.git`: one commit, pushes taken. `/git/parts.git`: the tag `v1`, then another commit, and the branch `draft`."""
     bare, work = folder / "git" / "hello.git", folder / "work"
     quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
     who = ["-c", "user.name=virtual", "-c", "user.email=virtual@web.test"]
@@ -35,6 +40,25 @@ async def repository(folder):
     await run("git", "-C", str(work), *who, "commit", "-q", "-m", "first", **quiet)
     await run("git", "clone", "-q", "--bare", str(work), str(bare), **quiet)
     await run("git", "-C", str(bare), "config", "http.receivepack", "true")
+    bare, work = folder / "git" / "parts.git", folder / "parts"
+    git = ["git", "-C", str(work), *who]
+    await run("git", "init", "-q", "-b", "main", str(work), **quiet)
+    (work / "docs").mkdir()
+    for text in ("one", "two"):
+        (work / "docs" / "guide").write_text(f"guide {text}\n")
+        (work / "README").write_text(f"readme {text}\n")
+        await run(*git, "add", ".", **quiet)
+        await run(*git, "commit", "-q", "-m", text, **quiet)
+        if text == "one":
+            await run(*git, "tag", "v1", **quiet)
+    await run(*git, "checkout", "-q", "-b", "draft", **quiet)
+    (work / "docs" / "guide").write_text("guide draft\n")
+    await run(*git, "commit", "-q", "-a", "-m", "draft", **quiet)
+    await run(*git, "checkout", "-q", "main", **quiet)
+    await run("git", "clone", "-q", "--bare", str(work), str(bare), **quiet)
+    # A commit that no branch names is given to who asks for it, as hosts of git do.
+    await run("git", "-C", str(bare), "config", "uploadpack.allowAnySHA1InWant", "true")
+    (folder / "parts.commit").write_text((await output(*git, "rev-parse", "v1")).strip())
 
 
 async def ssh(folder, user):

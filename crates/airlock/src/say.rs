@@ -27,7 +27,7 @@ pub(crate) fn say(voice: Voice, sentence: &str) {
     };
 }
 
-/// Says a sentence that somebody has to hear also where stderr is no terminal: something waits for an answer.
+/// Says a sentence that somebody has to hear also where stderr is no terminal: something waits for an answer, or is broken.
 pub(crate) fn say_anyway(voice: Voice, sentence: &str) {
     let mut stderr = io::stderr();
     match stderr.is_terminal() {

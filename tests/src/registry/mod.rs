@@ -12,7 +12,7 @@ mod debian;
 mod proxy;
 
 pub use debian::{Debian, Login};
-pub use proxy::Proxy;
+pub use proxy::{InTls, Proxy};
 
 use crate::images::{Image, architecture, sha256};
 use serde_json::{Value, json};

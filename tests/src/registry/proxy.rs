@@ -3,9 +3,33 @@
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
+
+/// Takes TLS off what comes, and prints where it listens.
+const TERMINATOR: &str = r#"
+import asyncio, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+async def pour(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+async def serve(reader, writer):
+    far = await asyncio.open_connection("127.0.0.1", int(sys.argv[3]))
+    await asyncio.gather(pour(reader, far[1]), pour(far[0], writer), return_exceptions=True)
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"#;
 
 /// A proxy in this process that leads every name to one server.
 pub struct Proxy {
@@ -35,9 +59,41 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// The same, spoken to in TLS with the certificate `server.pem` of a folder.
+    pub fn in_tls(&self, folder: &Path) -> InTls {
+        let mut command = Command::new("python3");
+        command.args(["-c", TERMINATOR]).arg(folder.join("server.pem")).arg(folder.join("server.key"));
+        command.arg(self.port.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3 runs");
+        let mut port = String::new();
+        let said = child.stdout.take().expect("a pipe");
+        BufReader::new(said).read_line(&mut port).expect("a port");
+        InTls { child, port: port.trim().to_owned() }
+    }
+
     /// Where it was asked to lead, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A proxy that is spoken to in TLS.
+pub struct InTls {
+    child: Child,
+    port: String,
+}
+
+impl InTls {
+    /// As settings and variables have it.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for InTls {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

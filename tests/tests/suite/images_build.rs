@@ -3,11 +3,12 @@
 use airlock_tests::{
     Who, World,
     build::{LISTING, base, built, busybox_root, context},
-    images::Image,
+    images::{Image, entries},
     internet::internet,
     registry::Registry,
     who,
 };
+use serde_json::Value;
 use std::{fs, path::PathBuf};
 
 /// A world with a base image and a context with this Dockerfile. Nothing where there is no busybox.
@@ -302,4 +303,176 @@ fn a_repository_is_added_as_it_is_at_its_commit() {
     .unwrap();
     let said = world.airlock(["build", "--allow", &name]).args([&folder]).run().failed(1);
     assert!(said.contains("cannot be cloned") && said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn a_branch_a_tag_a_commit_and_a_directory_of_a_repository_are_added() {
+    let Some(internet) = internet() else { return };
+    let name = internet.name("git");
+    let commit = fs::read_to_string(internet.file("parts.commit")).expect("a commit");
+    let at = |rest: &str| format!("http://{name}/git/parts.git{rest}");
+    let lines = [("", "/main"), ("#draft", "/draft"), ("#v1:docs", "/v1"), ("#:docs", "/docs")];
+    let mut text = "FROM base\n".to_owned();
+    for (rest, to) in lines.into_iter().chain([(format!("#{commit}").as_str(), "/commit")]) {
+        text += &format!("ADD {} {to}/\n", at(rest));
+    }
+    let Some((world, folder)) = prepared(&text) else { return };
+
+    built(&world, &["-t", "app", "--allow", &name], &folder);
+
+    let script = "cat /main/README /main/docs/guide /draft/docs/guide /v1/guide /docs/guide /commit/README; ls /v1; ls /docs";
+    let wanted = "readme two\nguide two\nguide draft\nguide one\nguide two\nreadme one\nguide\nguide\n";
+    assert_eq!(inside(&world, script), wanted);
+    fs::write(folder.join("Dockerfile"), format!("FROM base\nADD {} /x\n", at("#v1:nowhere"))).unwrap();
+    let said = world.airlock(["build", "--allow", &name]).args([&folder]).run().failed(1);
+    assert!(said.contains("Dockerfile:2") && said.contains("cannot be cloned"), "{said}");
+}
+
+/// The entries of an image's topmost layers, oldest first: names and owners as the archives tell them.
+fn owners(world: &World, layers: usize) -> Vec<Vec<(String, u64, u64)>> {
+    let archive = world.aside("archives").join("saved.tar");
+    world.airlock(["images", "save", "-o"]).args([&archive]).args(["app"]).run().succeeded();
+    let found = entries(&archive);
+    let file =
+        |name: &str| found.iter().find(|(have, _)| have == name).map(|(_, bytes)| bytes.clone()).unwrap();
+    let manifest: Value = serde_json::from_slice(&file("manifest.json")).unwrap();
+    let names = manifest[0]["Layers"].as_array().unwrap();
+    let told = |name: &Value| {
+        let bytes = file(name.as_str().unwrap());
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let entries = archive.entries().unwrap().map(Result::unwrap);
+        let one = |entry: tar::Entry<'_, &[u8]>| {
+            let path = entry.path().unwrap().display().to_string();
+            (path, entry.header().uid().unwrap(), entry.header().gid().unwrap())
+        };
+        entries.map(one).collect()
+    };
+    names[names.len() - layers..].iter().map(told).collect()
+}
+
+#[test]
+fn a_layer_has_the_same_owners_whoever_builds_it() {
+    let text = "FROM base\nCOPY --chown=ada dir /home/ada/dir\nCOPY --chown=5:6 a.txt b.txt /opt/\n\
+        RUN touch /home/ada/dir/new && echo more >> /opt/a.txt && rm /opt/b.txt && mkdir /opt/c && touch /opt/c/d\n\
+        USER ada\nRUN touch /tmp/mine && echo more >> /home/ada/dir/one && rm /home/ada/dir/two && mkdir /tmp/e && touch /tmp/e/f\n";
+    let Some((world, folder)) = prepared(text) else { return };
+
+    built(&world, &["-t", "app"], &folder);
+
+    let layers: Vec<Vec<String>> = owners(&world, 2)
+        .into_iter()
+        .map(|layer| {
+            let mut lines: Vec<String> =
+                layer.into_iter().map(|(path, user, group)| format!("{path} {user}:{group}")).collect();
+            lines.retain(|line| !line.contains(".wh..wh..opq"));
+            lines.sort();
+            lines
+        })
+        .collect();
+    let by_root = [
+        "home/ 0:0",
+        "home/ada/ 0:0",
+        "home/ada/dir/ 1000:1000",
+        "home/ada/dir/new 0:0",
+        "opt/ 5:6",
+        "opt/.wh.b.txt 0:0",
+        "opt/a.txt 5:6",
+        "opt/c/ 0:0",
+        "opt/c/d 0:0",
+    ];
+    let by_ada = [
+        "home/ 0:0",
+        "home/ada/ 0:0",
+        "home/ada/dir/ 1000:1000",
+        "home/ada/dir/.wh.two 0:0",
+        "home/ada/dir/one 1000:1000",
+        "tmp/ 0:0",
+        "tmp/e/ 1000:1000",
+        "tmp/e/f 1000:1000",
+        "tmp/mine 1000:1000",
+    ];
+    assert_eq!(layers, [by_root, by_ada]);
+}
+
+#[test]
+fn stages_that_need_nothing_of_each_other_are_built_at_the_same_time() {
+    // Each waits for what the other one leaves in their cache.
+    let stage = |own: &str, other: &str| {
+        format!(
+            "FROM base AS {own}\nRUN --mount=type=cache,target=/c touch /c/{own}; for i in $(seq 600); do \
+             if [ -e /c/{other} ]; then echo met > /{own}; exit 0; fi; sleep 0.1; done; exit 1\n"
+        )
+    };
+    let (one, two) = (stage("one", "two"), stage("two", "one"));
+    let text = format!("{one}{two}FROM base\nCOPY --from=one /one /\nCOPY --from=two /two /\n");
+    let Some((world, folder)) = prepared(&text) else { return };
+
+    built(&world, &["-t", "app"], &folder);
+
+    assert_eq!(inside(&world, "cat /one /two"), "met\nmet\n");
+    let volumes = world.airlock(["volume", "ls", "-q"]).run().succeeded();
+    world.airlock(["volume", "rm"]).args(volumes.lines()).run().succeeded();
+}
+
+#[test]
+fn what_a_base_demands_of_those_above_is_done_once() {
+    let text = "FROM base\nWORKDIR /on\nONBUILD COPY a.txt .\nONBUILD ARG word=none\nONBUILD RUN echo $word >> ran\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let below = built(&world, &["-t", "demanding"], &folder);
+    assert_eq!(below["image"]["config"]["OnBuild"].as_array().map(Vec::len), Some(3), "{below}");
+
+    fs::write(folder.join("Dockerfile"), "FROM demanding\nRUN echo own >> ran\n").unwrap();
+    let image = built(&world, &["-t", "app", "--build-arg", "word=given"], &folder);
+
+    assert_eq!(inside(&world, "cat /on/a.txt /on/ran"), "a\ngiven\nown\n");
+    assert!(image["image"]["config"]["OnBuild"].as_array().is_none_or(Vec::is_empty), "{image}");
+}
+
+#[test]
+fn times_are_those_of_source_date_epoch() {
+    let text = "FROM base\nCOPY a.txt /a\nRUN touch /new && touch -d @5 /old\n";
+    let Some((world, folder)) = prepared(text) else { return };
+    let build = || {
+        let flags = ["build", "--json", "--no-cache", "-t", "app"];
+        let command = world.airlock(flags).args([&folder]).env("SOURCE_DATE_EPOCH", "1000000000");
+        let text = command.run().succeeded();
+        serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()
+    };
+
+    let (first, second) = (build(), build());
+
+    assert_eq!(first["id"], second["id"]);
+    let created = |value: &Value| value["created"].as_str().unwrap().to_owned();
+    let steps: Vec<String> = first["image"]["history"].as_array().unwrap().iter().map(created).collect();
+    // The base was made without one.
+    assert_eq!(
+        steps,
+        ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "2001-09-09T01:46:40Z", "2001-09-09T01:46:40Z"]
+    );
+    assert_eq!(created(&first["image"]), "2001-09-09T01:46:40Z");
+    assert_eq!(inside(&world, "stat -c %Y /a /new /old"), "1000000000\n1000000000\n5\n");
+    assert_ne!(built(&world, &[], &folder)["id"], first["id"]);
+}
+
+#[test]
+fn a_file_from_elsewhere_is_the_one_whose_sum_is_given() {
+    let Some(internet) = internet() else { return };
+    let name = internet.name("web");
+    let url = format!("http://{name}/bytes/1000");
+    let Some((world, folder)) = prepared(&format!("FROM base\nADD {url} /added\n")) else { return };
+    built(&world, &["-t", "app", "--allow", &name], &folder);
+    let sum = inside(&world, "sha256sum < /added").split_whitespace().next().unwrap().to_owned();
+    let with = |sum: &str| {
+        fs::write(
+            folder.join("Dockerfile"),
+            format!("FROM base\n\nADD --checksum=sha256:{sum} {url} /added\n"),
+        )
+        .unwrap();
+        world.airlock(["build", "-q", "--allow", &name]).args([&folder]).run()
+    };
+
+    with(&sum).succeeded();
+    let said = with(&"0".repeat(64)).failed(1);
+
+    assert!(said.contains("Dockerfile:3") && said.contains(&format!("is sha256:{sum}, not")), "{said}");
 }

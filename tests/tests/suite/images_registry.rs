@@ -8,9 +8,10 @@ use airlock_tests::{
 use serde_json::{Value, json};
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -691,6 +692,40 @@ fn tls_goes_through_a_proxy_to_its_end() {
 }
 
 #[test]
+fn a_proxy_in_tls_is_verified_and_leads_to_a_registry() {
+    let world = World::new();
+    let folder = world.aside("registry");
+    let Some(real) = Debian::start(&folder, Login::Nobody) else { return };
+    let Some(image) = Image::busybox() else { return };
+    let archive = image.named("app:1").docker_archive(&world.aside("archives").join("app.tar"));
+    world.airlock(["images", "load", "-q", "-i"]).args([&archive]).run().succeeded();
+    let plain = Proxy::to(&real.address());
+    let proxy = plain.in_tls(&folder);
+    let name = "registry.nowhere.test/team/app:1";
+    let trusts = format!("[images]\nca = \"{}\"\n", real.authority().display());
+
+    configure(&world, &format!("{trusts}[network]\nproxy = \"{}\"\n", proxy.url()));
+    world.airlock(["images", "push", "app:1", name]).run().succeeded();
+    configure(&world, &trusts);
+    world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
+    world.airlock(["images", "pull", name]).env("HTTPS_PROXY", proxy.url()).run().succeeded();
+    let said = ["run", "-q", "--image", name, "--workspace", "none", "--", "echo", "from afar"];
+    let ran = world.airlock(said).run().succeeded();
+    configure(&world, "");
+    let asked = plain.asked().len();
+    let untrusted = world.airlock(["images", "pull", name]).env("HTTPS_PROXY", proxy.url()).run();
+    let spelled = world.airlock(["images", "pull", name]).env("HTTPS_PROXY", "socks5://127.0.0.1:1").run();
+
+    assert_eq!(ran, "from afar\n");
+    assert!(plain.asked().iter().all(|asked| asked == "registry.nowhere.test:443"), "{:?}", plain.asked());
+    let why = untrusted.failed(1);
+    assert!(why.contains("proxy cannot be spoken to in private"), "{why}");
+    assert_eq!(plain.asked().len(), asked, "who is not trusted is not asked");
+    let why = spelled.failed(2);
+    assert!(why.contains("HTTPS_PROXY") && why.contains("other schemes are not spoken"), "{why}");
+}
+
+#[test]
 fn a_terminal_shows_a_bar_for_each_layer_and_lines_go_elsewhere() {
     let world = World::new();
     let image = image(2, 98_304);
@@ -731,4 +766,33 @@ fn a_terminal_shows_a_bar_for_each_layer_and_lines_go_elsewhere() {
     }
     assert!(!plain.stderr.contains('\x1b') && plain.stdout == format!("{}\n", image.id()), "{plain}");
     clear(&world);
+}
+
+#[test]
+fn layers_are_taken_plain_and_compressed_by_gzip_and_zstd() {
+    let (world, registry) = (World::new(), Registry::start());
+    let Some(mut image) = Image::busybox() else { return };
+    for name in ["gzip", "zstd"] {
+        image = image.layer(Layer::new().file(name, 0o644, format!("by {name}\n").as_bytes()));
+    }
+    let mut manifest = registry.manifest("team/app", &image);
+    for (at, kind) in [(1, "gzip"), (2, "zstd")] {
+        let mut packer = Command::new(kind);
+        let mut packer =
+            packer.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it is installed");
+        packer.stdin.take().unwrap().write_all(&image.layers()[at]).unwrap();
+        let packed = packer.wait_with_output().unwrap().stdout;
+        let digest = registry.add_blob("team/app", &packed);
+        manifest["layers"][at] =
+            json!({"mediaType": format!("{LAYER}+{kind}"), "digest": digest, "size": packed.len()});
+    }
+    registry.add_manifest("team/app", "1", &manifest);
+    let name = registry.name("team/app:1");
+
+    let pulled = pull(&world, &name).run().succeeded();
+    let flags = ["run", "-q", "--image", &name, "--pull", "never", "--workspace", "none"];
+    let said = world.airlock(flags).args(["--", "cat", "/gzip", "/zstd"]).run().succeeded();
+
+    assert_eq!(pulled, format!("{}\n", image.id()));
+    assert_eq!(said, "by gzip\nby zstd\n");
 }

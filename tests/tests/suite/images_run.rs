@@ -3,10 +3,11 @@
 use airlock_tests::{
     Who, World, eventually,
     images::{Image, Layer},
+    registry::Registry,
     who,
 };
 use serde_json::json;
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 /// Flags of a sandbox that sees nothing of the host's projects.
 const ALONE: [&str; 2] = ["--workspace", "none"];
@@ -254,6 +255,79 @@ fn an_image_that_is_not_here_is_told_and_never_asked_for_if_nobody_wants_it() {
     assert_eq!(world.sandboxes(), Vec::<serde_json::Value>::new());
 }
 
+/// A registry with a busybox whose `/word` says `word`, and a world that speaks to it without TLS.
+fn registry_with(word: &str) -> Option<(World, Registry)> {
+    let (world, registry) = (World::new(), Registry::start());
+    fs::create_dir_all(world.home()).unwrap();
+    fs::set_permissions(world.home(), fs::Permissions::from_mode(0o700)).unwrap();
+    let text = format!("[images]\ninsecure = [\"{}\"]\n", registry.address());
+    fs::write(world.home().join("config.toml"), text).unwrap();
+    add(&registry, word)?;
+    Some((world, registry))
+}
+
+fn add(registry: &Registry, word: &str) -> Option<()> {
+    let layer = Layer::new().file("word", 0o644, format!("{word}\n").as_bytes());
+    registry.add("team/app", "1", &Image::busybox()?.layer(layer));
+    Some(())
+}
+
+#[test]
+fn an_image_that_is_not_here_is_pulled_by_the_run_itself() {
+    let Some((world, registry)) = registry_with("first") else { return };
+    let name = registry.name("team/app:1");
+    let image = ["--image", &name, "--workspace", "none"];
+    let run = |flags: &[&str]| {
+        world.airlock(["run", "-q"]).args(image).args(flags).args(["--", "cat", "/word"]).run().succeeded()
+    };
+
+    let pulled = run(&[]);
+    let asked = registry.asked().len();
+    let here = run(&[]);
+    add(&registry, "second").unwrap();
+    let kept = run(&[]);
+    let never = run(&["--pull", "never"]);
+    let again = registry.asked().len();
+    let newer = run(&["--pull", "always"]);
+
+    assert_eq!((pulled.as_str(), here.as_str(), again), ("first\n", "first\n", asked));
+    assert_eq!((kept.as_str(), never.as_str(), newer.as_str()), ("first\n", "first\n", "second\n"));
+}
+
+#[test]
+fn a_sandbox_whose_run_pulled_its_image_is_kept_like_any_other() {
+    let Some((world, registry)) = registry_with("word") else { return };
+    let name = registry.name("team/app:1");
+    let flags = ["run", "-q", "-d", "--name", "far", "--image", &name, "--workspace", "none"];
+
+    world
+        .airlock(flags)
+        .args(["--user", "1000", "--", "sh", "-c"])
+        .args(["trap 'exit 5' TERM; while :; do sleep 0.1; done"])
+        .run()
+        .succeeded();
+
+    let said = world.airlock(["exec", "far", "--", "sh", "-c", "id -u; cat /word"]).run().succeeded();
+    assert_eq!(said, "1000\nword\n");
+    world.airlock(["stop", "far"]).run().succeeded();
+    let told = world.state("far");
+    assert_eq!(told["exit"]["code"], 5, "{told}");
+    world.airlock(["rm", "far"]).run().succeeded();
+}
+
+#[test]
+fn a_set_up_and_its_run_are_upon_the_image_that_they_pulled() {
+    let Some((world, registry)) = registry_with("word") else { return };
+    let name = registry.name("team/app:1");
+    let toml = format!("image = \"{name}\"\nworkspace = \"none\"\nsetup = [\"cp /word /made\"]\n");
+    world.write("airlock.toml", &toml);
+    world.airlock(["trust", "--yes"]).run().succeeded();
+
+    let said = world.airlock(["run", "-q", "--", "cat", "/made"]).run().succeeded();
+
+    assert_eq!(said, "word\n");
+}
+
 #[test]
 fn a_set_up_runs_once_and_later_starts_go_on_from_it() {
     let Some(world) = plain() else { return };
@@ -277,7 +351,10 @@ fn a_set_up_runs_once_and_later_starts_go_on_from_it() {
 #[test]
 fn a_set_up_works_upon_the_hosts_own_system_too() {
     let world = World::new();
-    world.write("airlock.toml", "setup = [\"echo made >~/made\"]\n");
+    let unseen = world.work().join("airlock.toml");
+    // What is kept depends on no file of the workspace.
+    let toml = format!("setup = [\"test ! -e {}\", \"echo made >~/made\"]\n", unseen.display());
+    world.write("airlock.toml", toml);
     world.airlock(["trust", "--yes"]).run().succeeded();
 
     for _ in 0..2 {

@@ -1,8 +1,10 @@
 //! Images that are kept: listed, named, loaded, saved, removed; by many processes at once, and by some that are killed.
 
 use airlock_tests::{
-    World,
+    Who, World,
+    dockerd::Dockerd,
     images::{Image, Layer, entries, sha256},
+    not_applicable, who,
 };
 use serde_json::{Value, json};
 use std::{
@@ -249,4 +251,67 @@ fn many_at_once_some_of_them_killed_leave_the_store_whole() {
     for folder in ["blobs/sha256", "incoming", "layers"] {
         assert_eq!(files_below(&world.home().join("images").join(folder)), Vec::<String>::new(), "{folder}");
     }
+}
+
+#[test]
+fn room_is_told_for_each_image_and_for_all() {
+    let world = World::new();
+    let shared = Layer::new().file("shared", 0o644, &[7; 3000]).bytes();
+    let image = |name: &str, bytes: &[u8]| {
+        let own = Layer::new().file("own", 0o644, bytes);
+        Image::scratch().layer(Layer::from_bytes(&shared)).layer(own).named(name)
+    };
+    load(&world, &archive(&world, &image("a:1", &[1; 5000]), "a.tar"));
+    load(&world, &archive(&world, &image("b:1", &[2; 9000]), "b.tar"));
+
+    let told = world.airlock(["images", "du", "--json"]).run().succeeded();
+    let table = world.airlock(["images", "du"]).run().succeeded();
+
+    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| lines.iter().find(|line| line["names"] == json!([name])).unwrap();
+    for (name, own) in [("a:1", 5000), ("b:1", 9000)] {
+        let line = of(name);
+        assert!(line["shared_bytes"].as_u64().unwrap() >= 3000, "{line}");
+        assert!(line["own_bytes"].as_u64().unwrap() >= own, "{line}");
+        assert_eq!(
+            line["bytes"].as_u64().unwrap(),
+            line["shared_bytes"].as_u64().unwrap() + line["own_bytes"].as_u64().unwrap()
+        );
+        assert_eq!(line["is_used"], false);
+    }
+    let all = lines.last().unwrap();
+    assert_eq!((&all["images"], &all["incoming_bytes"]), (&json!(2), &json!(0)));
+    assert_eq!(all["reclaimable_bytes"], all["blob_bytes"], "{all}");
+    assert!(table.starts_with("NAME") && table.contains("`airlock images prune --all` frees"), "{table}");
+    world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
+    assert_eq!(files_below(&world.home().join("images/blobs/sha256")), Vec::<String>::new());
+}
+
+#[test]
+fn docker_loads_what_is_saved_and_what_docker_saves_is_loaded() {
+    if who() != Who::Root {
+        return not_applicable("dockerd needs root");
+    }
+    let world = World::new();
+    let Some(image) = Image::busybox() else { return };
+    let image = image.named("team/tool:1");
+    load(&world, &archive(&world, &image, "tool.tar"));
+    let Some(docker) = Dockerd::start(&world.aside("d")) else { return };
+    let saved = world.aside("archives").join("saved.tar").display().to_string();
+    let theirs = world.aside("archives").join("theirs.tar").display().to_string();
+
+    for flags in [&[][..], &["--compress", "gzip"], &["--compress", "zstd"]] {
+        world.airlock(["images", "save", "-o", &saved]).args(flags).args(["team/tool:1"]).run().succeeded();
+        docker.run(&["load", "-i", &saved]);
+        let id = docker.run(&["image", "inspect", "--format", "{{.Id}}", "team/tool:1"]);
+        assert_eq!(id.trim(), image.id(), "{flags:?}");
+        let run = ["run", "--rm", "--network", "none", "team/tool:1", "echo", "of ours"];
+        assert_eq!(docker.run(&run), "of ours\n");
+        docker.run(&["tag", "team/tool:1", "kept"]);
+        docker.run(&["save", "-o", &theirs, "team/tool:1"]);
+        docker.run(&["image", "rm", "team/tool:1", "kept"]);
+    }
+    world.airlock(["images", "prune", "--all", "--force"]).run().succeeded();
+    assert_eq!(load(&world, Path::new(&theirs)), "Loaded image: team/tool:1\n");
+    assert_eq!(listed(&world)[0]["id"], image.id());
 }

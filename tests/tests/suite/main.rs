@@ -33,6 +33,7 @@ mod files;
 mod image;
 mod images_build;
 mod images_build_docker;
+mod images_damaged;
 mod images_layers;
 mod images_make;
 mod images_registry;

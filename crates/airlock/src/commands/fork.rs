@@ -4,7 +4,7 @@ use super::{lifecycle, print_json, snapshot};
 use crate::{
     args::ForkArgs,
     failure::{Failure, Outcome},
-    home,
+    home, root,
     say::Voice,
 };
 use airlock_engine::{
@@ -15,6 +15,8 @@ use std::io::Write as _;
 
 pub(crate) fn fork(args: &ForkArgs) -> Outcome {
     let store = home::store()?;
+    // The image of what is forked stays until those that are made name it.
+    let hold = root::hold_any(&store)?;
     let (guard, mut origin) = match args.memory {
         true => snapshot::origin_with_memory(&store, &args.source, Voice::Normal)?,
         false => snapshot::origin(&store, &args.source, Voice::Normal)?,
@@ -33,7 +35,7 @@ pub(crate) fn fork(args: &ForkArgs) -> Outcome {
     for _ in 0..args.number {
         made.push(fork::fork(&guard, &origin, &naming)?);
     }
-    drop(guard);
+    drop((guard, hold));
     if args.start {
         made.iter().try_for_each(lifecycle::start_one)?;
     }

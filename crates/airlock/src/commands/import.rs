@@ -6,6 +6,7 @@ use crate::{
     failure::{Failure, Outcome},
     home,
     progress::Progress,
+    root,
     say::Voice,
 };
 use airlock_engine::snapshots::archive::import::{self, Wish};
@@ -34,6 +35,8 @@ pub(crate) fn import(args: &ImportArgs) -> Outcome {
     };
     let mut progress = Progress::new("unpacked", voice);
     let wish = Wish { name: args.name.clone(), workspace, most: args.most };
+    // Its image stays until the sandbox names it.
+    let _hold = root::hold_any(&store)?;
     let sandbox = import::import(&store, &file, &wish, &mut |bytes| progress.add(bytes))?;
     drop(progress);
     match args.json {

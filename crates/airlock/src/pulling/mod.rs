@@ -95,7 +95,8 @@ pub(crate) fn check_signed(own: &Own, store: &Store, image: &Image, typed: &str)
 /// Unpacks what is not unpacked of an image, for sandboxes of root inside. This process must have one thread.
 pub(crate) fn unpack(store: &Store, image: &Image) -> Result<(), Failure> {
     let hold = store.hold().map_err(Failure::from)?;
-    hold.make_layers(image, &ids_of_root(), &mut |_| {}).map(drop).map_err(Failure::from)
+    let trees = hold.make_layers(image, &ids_of_root(), &mut |_| {})?;
+    hold.settle_trees(&trees).map_err(Failure::from)
 }
 
 /// Whose the files of an image are for sandboxes whose user is root inside.
@@ -123,13 +124,16 @@ fn proxy_of_environment(egress: &mut Egress) -> Result<(), Failure> {
         })
     };
     let Some((name, proxy)) = variable(["https_proxy", "HTTPS_PROXY"]) else { return Ok(()) };
-    if !proxy.starts_with("http://") {
-        return Err(Failure::new(format!("the proxy in {name} cannot be used"))
+    // As curl has it, a proxy without a scheme is spoken to plainly.
+    let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+    let tried = Egress { proxy: Some(proxy), ..Egress::default() };
+    registry::check_proxy(&tried).map_err(|err| {
+        Failure::new(format!("the proxy in {name} cannot be used"))
             .code(2)
-            .why("a proxy is written http://HOST:PORT; other kinds are not spoken")
-            .fix("set proxy under [network] in config.toml, which counts before it"));
-    }
-    egress.proxy = Some(proxy);
+            .why(err.to_string())
+            .fix("set proxy under [network] in config.toml, which counts before it")
+    })?;
+    egress.proxy = tried.proxy;
     if let Some((_, direct)) = variable(["no_proxy", "NO_PROXY"]) {
         let entries = direct.split(',').map(|entry| entry.trim().to_owned());
         egress.no_proxy = entries.filter(|entry| is_direct(entry)).collect();

@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     progress::Progress,
     pulling::{self, Form, Show, Way, Wish},
-    say::Voice,
+    say::{Voice, say_anyway},
 };
 use airlock_engine::{
     plan::{Caller, base, find_user_in, ids},
@@ -35,6 +35,8 @@ pub(crate) struct Root {
     pub(crate) rootfs: Option<PathBuf>,
     /// How it is run.
     pub(crate) run: RunConfig,
+    /// The trees of its layers.
+    trees: Vec<PathBuf>,
     /// Keeps its layers until a sandbox's spec names them.
     _hold: Option<Hold>,
 }
@@ -46,19 +48,35 @@ pub(crate) fn choose(args: &RunArgs, store: &Store, own: &Own) -> Result<Option<
             Failure::because(format!("{} cannot be a root file system", path.display()), &err)
         })?;
         let (rootfs, run) = (Some(rootfs), RunConfig::default());
-        return Ok(Some(Root { image: None, rootfs, run, _hold: None }));
+        return Ok(Some(Root { image: None, rootfs, run, trees: Vec::new(), _hold: None }));
     }
     let Some(name) = args.image.as_deref().filter(|name| *name != HOST) else { return Ok(None) };
     let voice = if args.quiet { Voice::Quiet } else { Voice::Normal };
     let hold = hold(store)?;
-    let image = find(&hold, name, args.pull.unwrap_or_default(), (own, voice))?;
+    let pull = args.pull.unwrap_or_default();
+    let image = find(&hold, name, pull, (own, voice))?;
     pulling::check_signed(own, &hold, &image, name)?;
-    Root::of(store, hold, &image, name, (args.user.as_deref(), voice)).map(Some)
+    let of = |image: &Image| Root::of(store, hold.clone(), image, name, (args.user.as_deref(), voice));
+    let root = match of(&image) {
+        Err(failure) if !is_whole(&hold, &image) => {
+            let image = fetch_again(&hold, name, pull, (own, voice))?.ok_or(failure)?;
+            of(&image)?
+        }
+        other => other?,
+    };
+    // What a sandbox is made of is there after a power cut too.
+    hold.settle_trees(&root.trees)?;
+    Ok(Some(root))
 }
 
 /// Keeps images from being collected.
 pub(crate) fn hold(store: &Store) -> Result<Hold, Failure> {
     images::Store::open(store.home()).and_then(|images| images.hold()).map_err(Failure::from)
+}
+
+/// The same, where there are images.
+pub(crate) fn hold_any(store: &Store) -> Result<Option<Hold>, Failure> {
+    store.home().join("images").is_dir().then(|| hold(store)).transpose()
 }
 
 impl Root {
@@ -75,8 +93,8 @@ impl Root {
         let run = image.config.config.clone();
         let own = Some(run.user.as_str()).filter(|user| !user.is_empty());
         let user = user.or(own).unwrap_or("0");
-        unpack(store, &hold, (image, &named), user, voice)?;
-        Ok(Root { image: Some(named), rootfs: None, run, _hold: Some(hold) })
+        let trees = unpack(store, &hold, (image, &named), user, voice)?;
+        Ok(Root { image: Some(named), rootfs: None, run, trees, _hold: Some(hold) })
     }
 }
 
@@ -102,6 +120,26 @@ fn find(hold: &Hold, name: &str, pull: Pull, (own, voice): (&Own, Voice)) -> Res
     }
 }
 
+/// Whether a tree can be made of each of its layers. What was damaged on the disk is thrown away by whoever sees it.
+fn is_whole(hold: &Hold, image: &Image) -> bool {
+    image.layers.iter().all(|(layer, _)| hold.has_blob(&layer.digest))
+}
+
+/// The image from its registry again, where it has one and may be asked for.
+fn fetch_again(
+    hold: &Hold,
+    name: &str,
+    pull: Pull,
+    (own, voice): (&Own, Voice),
+) -> Result<Option<Image>, Failure> {
+    let whole = name.parse().ok().map(|short| pulling::whole_name(own, &short));
+    let Some(whole) = whole.filter(|whole| whole.registry.is_some() && pull != Pull::Never) else {
+        return Ok(None);
+    };
+    say_anyway(voice, &format!("a layer of {name} was damaged on the disk; it is fetched again"));
+    fetch(hold, &whole, own, voice).map(Some)
+}
+
 fn fetch(hold: &Hold, name: &Reference, own: &Own, voice: Voice) -> Result<Image, Failure> {
     let settings = pulling::settings(own, name, &Wish::default())?;
     let form = Form::of(false, voice == Voice::Quiet);
@@ -121,7 +159,7 @@ fn unpack(
     (image, named): (&Image, &spec::Image),
     user: &str,
     voice: Voice,
-) -> Result<(), Failure> {
+) -> Result<Vec<PathBuf>, Failure> {
     let caller = Caller::current();
     let root = User { uid: 0, gid: 0, groups: Vec::new() };
     let ids = ids::of_images(&caller, &root);
@@ -138,12 +176,12 @@ fn unpack(
     make(hold, image, &ids::of_images(&caller, &user), voice)
 }
 
-fn make(hold: &Hold, image: &Image, ids: &Ids, voice: Voice) -> Result<(), Failure> {
-    if image.layers.iter().all(|(_, diff)| hold.layer(diff, ids).is_some()) {
-        return Ok(());
+fn make(hold: &Hold, image: &Image, ids: &Ids, voice: Voice) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(trees) = image.layers.iter().map(|(_, diff)| hold.layer(diff, ids)).collect() {
+        return Ok(trees);
     }
     let mut progress = Progress::new("unpacked", voice);
-    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map(drop).map_err(Failure::from)
+    hold.make_layers(image, ids, &mut |bytes| progress.add(bytes)).map_err(Failure::from)
 }
 
 /// Says what a run without a command lacks.

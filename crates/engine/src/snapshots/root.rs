@@ -77,7 +77,8 @@ pub fn changes(
         let file = super::archive::export::unnamed(sandbox.store()).map_err(|err| failed(&err))?;
         let work = |progress: &mut dyn FnMut(u64)| {
             let mut out = BufWriter::with_capacity(PIECE, &file);
-            let packed = layer::pack(tree.as_fd(), form.compression, form.not_after, &mut out, progress);
+            let form = Form::of_image(form.compression, form.not_after);
+            let packed = layer::pack(tree.as_fd(), form, &mut out, progress);
             let packed = packed.map_err(|err| chain(&err))?;
             out.flush().map_err(|err| chain(&err))?;
             Ok(packed)

@@ -52,7 +52,12 @@ pub struct Form<'a> {
     pub attributes: Attributes,
     /// What the tree is.
     pub holds: Holds,
+    /// Whose things were below, where the disk cannot say whose they are.
+    pub below: Option<&'a Below>,
 }
+
+/// Whose things are that are not root's.
+pub type Below = BTreeMap<Vec<u8>, (u32, u32)>;
 
 impl Form<'static> {
     /// A part of a sandbox, for another machine's airlock.
@@ -66,6 +71,7 @@ impl Form<'static> {
             top: Top::Told,
             attributes: Attributes::Persons,
             holds: Holds::Changes,
+            below: None,
         }
     }
 
@@ -81,6 +87,7 @@ impl Form<'static> {
             top: Top::ToldIfOdd,
             attributes: Attributes::AndCapabilities,
             holds: Holds::Changes,
+            below: None,
         }
     }
 
@@ -198,7 +205,8 @@ struct Packing<'a, W: Write> {
 impl<W: Write> Packing<'_, W> {
     /// The owner and mode of the tree itself. It does not count as an entry.
     fn top(&mut self, top: BorrowedFd<'_>) -> io::Result<()> {
-        let stat = rustix::fs::fstat(top)?;
+        let mut stat = rustix::fs::fstat(top)?;
+        self.as_below(&mut stat, b"");
         if self.form.top == Top::ToldIfOdd
             && (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (0, 0, 0o755)
         {
@@ -222,7 +230,12 @@ impl<W: Write> Packing<'_, W> {
         }
         if tree::is_whiteout(stat) {
             let path = beside(&self.path(entry.path), WHITEOUT, name);
-            return self.empty(&path, stat);
+            let mut stat = *stat;
+            if self.form.below.is_some() {
+                // Whoever deletes, it is root's.
+                (stat.st_uid, stat.st_gid) = (0, 0);
+            }
+            return self.empty(&path, &stat);
         }
         if name.starts_with(WHITEOUT) {
             self.left_out += 1;
@@ -250,6 +263,8 @@ impl<W: Write> Packing<'_, W> {
 
     fn directory(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         let found = entry.directory.map(attributes).transpose()?.unwrap_or_default();
+        let stat = self.stat(entry, &found);
+        let entry = &Entry { stat: &stat, ..*entry };
         let told = self.told(&found);
         let extras: Vec<(&str, &[u8])> = told.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         self.write(EntryType::Directory, entry, &extras, (0, &mut io::empty()))?;
@@ -276,6 +291,8 @@ impl<W: Write> Packing<'_, W> {
         let told = self.told(&found);
         let extras: Vec<(&str, &[u8])> = told.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let copied = self.stat(entry, &found);
+        let entry = &Entry { stat: &copied, ..*entry };
         self.write(EntryType::Regular, entry, &extras, (size, &mut file.take(size)))?;
         let path = self.path(entry.path);
         if stat.st_nlink > 1 && self.held + path.len() <= MOST_LINK_BYTES {
@@ -284,6 +301,22 @@ impl<W: Write> Packing<'_, W> {
         }
         (self.progress)(size);
         Ok(())
+    }
+
+    /// What an entry is. What was copied from below belongs to whom it belonged there: where the disk cannot say whose things
+    /// are, nobody could give it away.
+    fn stat(&self, entry: &Entry<'_>, found: &[(std::ffi::CString, Vec<u8>)]) -> Stat {
+        let mut stat = *entry.stat;
+        if found.iter().any(|(name, _)| name.as_c_str() == tree::ORIGIN) {
+            self.as_below(&mut stat, entry.path);
+        }
+        stat
+    }
+
+    fn as_below(&self, stat: &mut Stat, path: &[u8]) {
+        if let Some(below) = self.form.below {
+            (stat.st_uid, stat.st_gid) = below.get(path).copied().unwrap_or((0, 0));
+        }
     }
 
     /// One entry. `extras` are further words about it; a name is among them where the header is too short for it.

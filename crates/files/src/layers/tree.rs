@@ -15,6 +15,8 @@ use std::{
 pub(super) const WHITEOUT: u64 = 0;
 /// What marks a directory that hides all below it.
 pub(super) const OPAQUE: &CStr = c"user.overlay.opaque";
+/// What marks what was copied from below, to be changed.
+pub(super) const ORIGIN: &CStr = c"user.overlay.origin";
 
 /// What a program may do more than who runs it.
 pub(super) const CAPABILITY: &CStr = c"security.capability";

@@ -83,7 +83,10 @@ impl<'a> Intake<'a> {
             return Ok(());
         }
         let wanted = name.strip_prefix("blobs/sha256/").and_then(Digest::from_hex);
-        if let Some(digest) = wanted.filter(|digest| self.hold.blob_size(digest) == Some(size)) {
+        let is_here = |digest: &Digest| {
+            self.hold.blob_size(digest) == Some(size) && self.hold.check_blob(digest).is_ok()
+        };
+        if let Some(digest) = wanted.filter(is_here) {
             self.blobs.insert(name.to_owned(), digest);
             return Ok(());
         }

@@ -114,8 +114,12 @@ impl Saving<'_> {
             let mut spool = self.hold.spool()?;
             let mut hasher = Hasher::new();
             let mut plain = Form::decode(file).map_err(Error::Read)?;
-            copy(&mut plain, &mut Both(&mut spool, &mut hasher)).map_err(Error::Read)?;
+            let copied = copy(&mut plain, &mut Both(&mut spool, &mut hasher));
             let (size, found) = (hasher.bytes(), hasher.finish());
+            if copied.is_err() || found != *diff {
+                self.hold.check_blob(&layer.digest)?;
+            }
+            copied.map_err(Error::Read)?;
             if found != *diff {
                 return Err(store::Error::Differs { wanted: *diff, found }.into());
             }
@@ -148,7 +152,14 @@ impl Saving<'_> {
             return Ok(());
         }
         let header = header(&blob_name(digest), size, EntryType::Regular).map_err(Error::Write)?;
-        self.to.append(&header, from.take(size)).map_err(Error::Write)?;
+        let mut from = Hashed(from.take(size), Hasher::new());
+        self.to.append(&header, &mut from).map_err(Error::Write)?;
+        let found = from.1.finish();
+        if found != *digest {
+            // Where the content was decompressed, it is no blob of this name.
+            self.hold.check_blob(digest)?;
+            return Err(store::Error::Differs { wanted: *digest, found }.into());
+        }
         (self.progress)(size);
         Ok(())
     }
@@ -217,6 +228,17 @@ fn copy(from: &mut dyn io::Read, to: &mut dyn Write) -> io::Result<()> {
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
             Err(err) => return Err(err),
         }
+    }
+}
+
+/// Reads, and hashes what was read.
+struct Hashed<R>(R, Hasher);
+
+impl<R: io::Read> io::Read for Hashed<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(bytes)?;
+        self.1.update(bytes.get(..count).unwrap_or_default());
+        Ok(count)
     }
 }
 

@@ -12,7 +12,11 @@ mod decoded;
 mod pack;
 mod unpack;
 
-pub use airlock_files::layers::{compression::Compression, unpack::Told};
+pub use airlock_files::layers::{
+    compression::Compression,
+    pack::{Below, Form},
+    unpack::Told,
+};
 pub use pack::{Packed, pack};
 pub(crate) use unpack::TRASH;
 pub use unpack::{Error, TREE, Work, begin, remove, unpack};

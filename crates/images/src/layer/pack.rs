@@ -27,16 +27,14 @@ pub struct Packed {
 }
 
 /// Packs what is below `top`: files, and whiteouts in the way of overlays. In a process with the ids of its files, they
-/// are those that the layer tells. The same tree gives the same bytes; nothing in it is told to be of later than the
-/// second `not_after`.
+/// are those that the layer tells. The same tree gives the same bytes.
 pub fn pack(
     top: BorrowedFd<'_>,
-    compression: Compression,
-    not_after: Option<u64>,
+    form: Form<'_>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Packed, Error> {
-    let packed = pack_tree(top, Form::of_image(compression, not_after), out, progress)?;
+    let packed = pack_tree(top, form, out, progress)?;
     let digest = |digits: &str| Digest::from_hex(digits).unwrap_or_else(|| Digest::of(b""));
     Ok(Packed {
         digest: digest(&packed.digest),
@@ -44,7 +42,7 @@ pub fn pack(
         diff: digest(&packed.diff_id),
         entries: packed.entries,
         left_out: packed.left_out,
-        media_type: media_type(compression).to_owned(),
+        media_type: media_type(form.compression).to_owned(),
     })
 }
 

@@ -101,18 +101,28 @@ impl Pull<'_, '_> {
 
     async fn layer(&self, descriptor: &Descriptor, diff: &Digest) -> Result<(), Error> {
         let layer = Layer { client: self.client, hold: self.hold, descriptor, watch: self.watch };
-        {
-            let _place = self.travelling.acquire().await;
-            layer.fetch().await?;
-        }
+        self.fetch(&layer).await?;
         if let Some(ids) = self.ids
             && self.hold.layer(diff, ids).is_none()
         {
             let _place = self.unpacking.acquire().await;
             let unpack = Unpack { hold: self.hold, descriptor, diff, ids };
-            unpack.run(|bytes| layer.tell(State::Unpacks(bytes))).await?;
+            match unpack.run(|bytes| layer.tell(State::Unpacks(bytes))).await {
+                // What was here was damaged on the disk, and is thrown away.
+                Err(err) if !self.hold.has_blob(&descriptor.digest) => {
+                    layer.tell(State::Retries(err.to_string()));
+                    self.fetch(&layer).await?;
+                    unpack.run(|bytes| layer.tell(State::Unpacks(bytes))).await?;
+                }
+                other => other?,
+            }
         }
         layer.tell(State::Done);
         Ok(())
+    }
+
+    async fn fetch(&self, layer: &Layer<'_, '_>) -> Result<(), Error> {
+        let _place = self.travelling.acquire().await;
+        layer.fetch().await
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     digest::Digest,
     manifest::{self, Descriptor, Document},
     reference::{DEFAULT_TAG, Reference},
-    store::{Image, Store},
+    store::{self, Image, Store},
 };
 use airlock_net::errand::{Answer, Ask, Content, Site};
 use http::{Method, StatusCode, header};
@@ -102,7 +102,11 @@ impl Push<'_, '_> {
                         return Err(err);
                     }
                 }
-                Err(err) => return Err(err),
+                Err(err) => {
+                    // What the registry refuses may be damaged here.
+                    let checked = self.store.check_blob(&descriptor.digest);
+                    return Err(checked.err().filter(store::Error::is_damage).map_or(err, stored));
+                }
             }
         }
         self.tell(descriptor, State::Done);

@@ -52,6 +52,7 @@ struct Sweep<'a> {
     store: &'a Store,
     blobs: BTreeSet<String>,
     layers: BTreeSet<String>,
+    signed: BTreeSet<String>,
     out_of_sight: Vec<PathBuf>,
     collected: Collected,
 }
@@ -76,11 +77,16 @@ impl Store {
             store: self,
             blobs: BTreeSet::new(),
             layers: BTreeSet::new(),
+            signed: BTreeSet::new(),
             out_of_sight: Vec::new(),
             collected: Collected { images: gone, ..Collected::default() },
         };
         sweep.mark(&self.records()?, &in_use)?;
-        let swept = sweep.blobs().and_then(|()| sweep.layers()).and_then(|()| sweep.unfinished(which));
+        let swept = sweep
+            .blobs()
+            .and_then(|()| sweep.layers())
+            .and_then(|()| sweep.signatures())
+            .and_then(|()| sweep.unfinished(which));
         // From here on it is out of sight, and others may go on.
         drop(lock);
         let Sweep { out_of_sight, collected, .. } = sweep;
@@ -124,6 +130,8 @@ impl Sweep<'_> {
     fn mark(&mut self, records: &Records, in_use: &BTreeSet<Digest>) -> Result<(), Error> {
         for record in records.images.values() {
             self.blobs.insert(record.manifest.hex());
+            let known = record.digests.iter().filter_map(|name| name.digest);
+            self.signed.extend(known.chain([record.manifest]).map(|digest| digest.hex()));
             if let Some(manifest) = self.read::<Manifest>(&record.manifest)? {
                 self.blobs.insert(manifest.config.digest.hex());
                 self.blobs.extend(manifest.layers.iter().map(|layer| layer.digest.hex()));
@@ -181,6 +189,21 @@ impl Sweep<'_> {
         Ok(())
     }
 
+    /// Signatures of images that are gone.
+    fn signatures(&mut self) -> Result<(), Error> {
+        let folder = self.store.signatures();
+        if !folder.exists() {
+            return Ok(());
+        }
+        for path in entries(&folder)? {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if !self.signed.contains(&stem) {
+                self.remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     fn unfinished(&mut self, which: Which<'_>) -> Result<(), Error> {
         for path in entries(&self.store.folder().join("incoming"))? {
             let is_old = || {
@@ -212,7 +235,7 @@ impl Sweep<'_> {
     }
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(failed("read", folder))?;
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }

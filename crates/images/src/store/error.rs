@@ -64,6 +64,14 @@ pub enum Error {
         /// What it should be called.
         found: Digest,
     },
+    /// Some content was right when it came, and is not any more.
+    #[error("{wanted} was damaged on the disk, where it became {found}: it was thrown away")]
+    Damaged {
+        /// Its name.
+        wanted: Digest,
+        /// What it is now.
+        found: Digest,
+    },
     /// More bytes came than were announced.
     #[error("{digest} has more than the {most} bytes that were announced")]
     Long {
@@ -141,6 +149,11 @@ impl Error {
         }
     }
 
+    /// Whether the disk did not keep what it was given.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+
     /// What to do next, for a person.
     pub fn fix(&self) -> Option<String> {
         match self {
@@ -149,7 +162,7 @@ impl Error {
             Self::Reserved(_) => Some(
                 "choose another name: `host` is this machine's own files, `scratch` is nothing".to_owned(),
             ),
-            Self::Missing(_) | Self::Differs { .. } | Self::Unpack { .. } => {
+            Self::Missing(_) | Self::Differs { .. } | Self::Damaged { .. } | Self::Unpack { .. } => {
                 Some("pull or load the image again".to_owned())
             }
             Self::Used { .. } => {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Write as _},
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
@@ -121,7 +121,8 @@ impl Hold {
                 continue;
             }
             let made = Made::of(*diff, &ids.map);
-            write(&folder, &made)?;
+            // Who deletes it after a power cut must know whose its files are.
+            write(&folder, &made)?.sync_all().map_err(failed("wait for the disk of", &folder))?;
             return Ok(Begun::Ours(Making { hold: self.clone(), folder, done, made, _lock: lock }));
         }
     }
@@ -211,10 +212,11 @@ pub(super) fn read_made(folder: &Path) -> Option<Made> {
     serde_json::from_slice(&fs::read(folder.join("layer.json")).ok()?).ok()
 }
 
-fn write(folder: &Path, made: &Made) -> Result<(), Error> {
+fn write(folder: &Path, made: &Made) -> Result<File, Error> {
     let path = folder.join("layer.json");
     let text = serde_json::to_vec(made).map_err(|source| Error::Unreadable { path: path.clone(), source })?;
-    fs::write(&path, text).map_err(failed("write", &path))
+    let written = File::create(&path).and_then(|mut file| file.write_all(&text).map(|()| file));
+    written.map_err(failed("write", &path))
 }
 
 fn make(folder: &Path) -> Result<(), Error> {

@@ -1,15 +1,18 @@
 //! The images of a state directory: `$AIRLOCK_HOME/images`.
 //!
 //! ```text
+//! boot                     which boot of this machine what has no mark belongs to ([`settle`])
 //! lock                     shared: somebody adds or is about to use something; exclusive: what nobody needs is collected
 //! index.json               the records of images, replaced whole; index.lock: who changes it
 //! blobs/sha256/<hex>       manifests, configs and layers as they came; only checked content has this name
 //! incoming/<hex>           a download under way, locked by who downloads it, gone on with later
 //! layers/<hex>/<ids>/      {layer.json, tree/}: a layer unpacked for one map of ids
+//! signatures/<hex>.json    what was found good for a manifest or an index, as `cosign download signature` prints it
 //! ```
 //!
 //! Nothing is ever changed where it is seen: it is made under another name and renamed when it is whole. So whoever is
 //! killed leaves nothing that looks finished, and what it leaves is found by its name and deleted by [`Store::collect`].
+//! What a power cut may have torn is thrown away by whoever comes first after it: [`Hold::settle`].
 //!
 //! Whoever adds content keeps a [`Hold`] until a record, or a sandbox's spec, names it; while one is kept, nothing is
 //! collected. All writing is a method of [`Hold`], so none can be forgotten.
@@ -33,6 +36,7 @@ mod incoming;
 mod layers;
 mod lock;
 mod records;
+mod settle;
 mod sizes;
 mod unpack;
 
@@ -85,6 +89,7 @@ impl Store {
 
     /// Keeps what is there from being collected. Waits while something is.
     pub fn hold(&self) -> Result<Hold, Error> {
+        self.look_after_boot()?;
         let lock = Lock::shared(&self.folder.join("lock"))?;
         Ok(Hold { store: self.clone(), _lock: Arc::new(lock) })
     }
@@ -108,6 +113,10 @@ impl Store {
 
     fn layers(&self) -> PathBuf {
         self.folder.join("layers")
+    }
+
+    pub(crate) fn signatures(&self) -> PathBuf {
+        self.folder.join("signatures")
     }
 }
 

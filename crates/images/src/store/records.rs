@@ -103,8 +103,8 @@ impl Store {
         for record in self.records()?.images.into_values() {
             match Image::read(self, record) {
                 Ok(image) => images.push(image),
-                // One that a person removes meanwhile, or whose parts somebody deleted: it is no image.
-                Err(Error::Missing(_)) => {}
+                // One that a person removes meanwhile, or whose parts are gone or damaged: it is no image.
+                Err(Error::Missing(_) | Error::Differs { .. }) => {}
                 Err(err) => return Err(err),
             }
         }
@@ -130,7 +130,11 @@ impl Store {
     pub fn cached(&self, key: &str) -> Result<Option<Image>, Error> {
         let records = self.records()?.images.into_values();
         let found = records.into_iter().find(|record| record.keys.iter().any(|have| have == key));
-        found.map(|record| Image::read(self, record)).transpose()
+        match found.map(|record| Image::read(self, record)).transpose() {
+            // It is built again.
+            Err(Error::Missing(_) | Error::Differs { .. }) => Ok(None),
+            found => found,
+        }
     }
 
     /// Takes one name away, or all of an image that is selected by its id. The image stays until it is collected.
@@ -182,11 +186,14 @@ impl Store {
 
 impl Hold {
     /// Records an image whose manifest, config and layers are here. What is known of it already stays; names are taken
-    /// from whoever has them.
+    /// from whoever has them. What a person wants is on the disk before it is recorded.
     pub fn add(&self, record: Record) -> Result<Image, Error> {
         record.names.iter().try_for_each(check_name)?;
         // Nothing is recorded that could not be read again.
-        Image::read(self, record.clone())?;
+        let image = Image::read(self, record.clone())?;
+        if record.kind == Kind::Image {
+            self.settle(&image)?;
+        }
         let id = record.id;
         self.change(|records| {
             records.add(record);
@@ -199,6 +206,7 @@ impl Hold {
     pub fn tag(&self, id: &Digest, name: &Reference) -> Result<(), Error> {
         let name = name.as_tag();
         check_name(&name)?;
+        self.settle(&self.image(id)?)?;
         self.change(|records| {
             if !records.images.contains_key(id) {
                 return Err(no_such(&id.to_string()));

@@ -352,3 +352,113 @@ fn many_change_the_records_and_none_is_lost() {
     });
     assert_eq!(store.list().unwrap().len(), 40);
 }
+
+fn is_marked(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().unwrap().permissions().mode() & 0o222 == 0
+}
+
+#[test]
+fn what_is_recorded_is_marked_and_a_builds_steps_are_not() {
+    let (_home, store) = store();
+    let hold = store.hold().unwrap();
+    let mut step = image(&hold, &["a"], "step");
+    step.kind = Kind::Cache;
+    let diff = Digest::of(b"a");
+    let made = tree(&hold, &diff).with_file_name("layer.json");
+
+    let step = hold.add(step).unwrap();
+    assert!(
+        ![store.blob_path(&diff), store.blob_path(&step.id), made.clone()].iter().any(|path| is_marked(path))
+    );
+    let whole = hold.add(image(&hold, &["a", "b"], "whole")).unwrap();
+
+    let parts = [whole.id, whole.manifest_digest, diff, Digest::of(b"b")];
+    assert!(parts.iter().all(|part| is_marked(&store.blob_path(part))));
+    assert!(is_marked(&made));
+    assert!(!is_marked(&store.blob_path(&step.id)));
+    // What has a mark can be replaced and deleted like everything else.
+    hold.tag(&step.id, &name("step")).unwrap();
+    assert!(is_marked(&store.blob_path(&step.id)));
+    drop(hold);
+    collect(&store, Which::Unused, &[]);
+    assert!(!store.has_blob(&diff) && !made.exists());
+}
+
+#[test]
+fn after_a_boot_only_what_is_marked_or_right_is_left() {
+    let (_home, store) = store();
+    let hold = store.hold().unwrap();
+    let kept = hold.add(image(&hold, &["a"], "kept")).unwrap();
+    let marked = tree(&hold, &Digest::of(b"a"));
+    hold.settle(&kept).unwrap();
+    let (right, torn) = (hold.put(b"right").unwrap(), hold.put(b"torn").unwrap());
+    let unmarked = tree(&hold, &Digest::of(b"right"));
+    std::fs::write(store.blob_path(&torn), [0; 4]).unwrap();
+    drop(hold);
+
+    store.look_after(b"another boot").unwrap();
+
+    assert!(is_marked(&store.blob_path(&right)) && !store.has_blob(&torn));
+    assert!(marked.is_dir() && !unmarked.exists());
+    assert_eq!(store.image(&kept.id).unwrap(), kept);
+    // It is made again, and looked at once.
+    let hold = store.hold().unwrap();
+    let unmarked = tree(&hold, &Digest::of(b"right"));
+    store.look_after(&std::fs::read(store.folder().join("boot")).unwrap()).unwrap();
+    assert!(unmarked.is_dir());
+}
+
+#[test]
+fn a_store_from_before_marks_is_taken_as_it_is() {
+    let (_home, store) = store();
+    let hold = store.hold().unwrap();
+    let (digest, tree) = (hold.put(b"old").unwrap(), tree(&hold, &Digest::of(b"old")));
+    drop(hold);
+    std::fs::remove_file(store.folder().join("boot")).unwrap();
+
+    store.look_after(b"some boot").unwrap();
+
+    assert!(is_marked(&store.blob_path(&digest)) && tree.is_dir());
+    assert!(is_marked(&tree.with_file_name("layer.json")));
+}
+
+#[test]
+fn what_is_damaged_is_thrown_away_and_put_again() {
+    let (_home, store) = store();
+    let hold = store.hold().unwrap();
+    let digest = hold.put(b"good").unwrap();
+    store.check_blob(&digest).unwrap();
+    std::fs::write(store.blob_path(&digest), b"evil").unwrap();
+
+    assert_eq!(hold.put(b"good").unwrap(), digest);
+    store.check_blob(&digest).unwrap();
+    std::fs::write(store.blob_path(&digest), b"evil").unwrap();
+
+    let error = store.check_blob(&digest).unwrap_err();
+    assert!(error.is_damage() && error.fix().is_some(), "{error}");
+    assert!(!store.has_blob(&digest));
+}
+
+#[test]
+fn signatures_go_with_their_image() {
+    let (_home, store) = store();
+    let hold = store.hold().unwrap();
+    let mut record = image(&hold, &["a"], "signed").named(&name("r.test/app:1"));
+    let index = Digest::of(b"index");
+    record.digests.push(name("r.test/app").at(index));
+    let manifest = record.manifest;
+    hold.add(record).unwrap();
+    std::fs::create_dir(store.signatures()).unwrap();
+    let path = |digest: &Digest| store.signatures().join(format!("{}.json", digest.hex()));
+    let other = Digest::of(b"other");
+    [&manifest, &index, &other].iter().for_each(|digest| std::fs::write(path(digest), "{}").unwrap());
+    drop(hold);
+
+    collect(&store, Which::Dangling, &[]);
+    assert_eq!([&manifest, &index, &other].map(|digest| path(digest).exists()), [true, true, false]);
+    store.untag("r.test/app:1").unwrap();
+    collect(&store, Which::Dangling, &[]);
+
+    assert_eq!(std::fs::read_dir(store.signatures()).unwrap().count(), 0);
+}

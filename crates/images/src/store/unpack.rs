@@ -82,7 +82,11 @@ impl Unpacking {
 
     fn listen(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Option<Told>, Error> {
         let layer = self.layer;
-        self.work.listen(progress).map_err(|source| Error::Unpack { layer, source })
+        self.work.listen(progress).map_err(|source| match self.making.hold.check_blob(&layer) {
+            // It came as it should: then it never was what the image says.
+            Ok(()) => Error::Unpack { layer, source },
+            Err(damaged) => damaged,
+        })
     }
 }
 

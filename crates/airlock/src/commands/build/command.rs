@@ -13,7 +13,7 @@ use crate::{
 use airlock_files::within;
 use airlock_images::{
     digest::Digest,
-    layer::{self, Compression, Packed},
+    layer::{self, Below, Compression, Form, Packed},
 };
 use airlock_protocol::{
     files::VolumeUse,
@@ -52,6 +52,9 @@ pub(super) struct Asked {
     pub(super) egress: Egress,
     /// Nothing in the layer is told to be of later than this.
     pub(super) epoch: u64,
+    /// Whose things of the image are that are not root's, for who has a single id: the disk cannot say. A byte of a path is a
+    /// character.
+    pub(super) below: Option<BTreeMap<String, (u32, u32)>>,
 }
 
 /// A file of this host that is somebody's inside.
@@ -119,6 +122,7 @@ fn answered(text: &[u8]) -> Result<Answer, Failure> {
     let asked: Asked = serde_json::from_slice(text)
         .map_err(|err| Failure::because("this is for `airlock build` alone", &err).code(2))?;
     let epoch = asked.epoch;
+    let below = asked.below.as_ref().map(read_below);
     let store = home::store()?;
     let hold = root::hold(&store)?;
     let root = match &asked.image {
@@ -154,11 +158,21 @@ fn answered(text: &[u8]) -> Result<Answer, Failure> {
     if is_forgotten {
         return Ok(Answer::Nothing);
     }
-    packed(&hold, &done, epoch)
+    packed(&hold, &done, Form { below: below.as_ref(), ..Form::of_image(Compression::Gzip, Some(epoch)) })
+}
+
+/// A path as JSON can have it.
+pub(super) fn text_of(path: &[u8]) -> String {
+    path.iter().map(|byte| char::from(*byte)).collect()
+}
+
+fn read_below(told: &BTreeMap<String, (u32, u32)>) -> Below {
+    let path = |text: &String| text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
+    told.iter().map(|(text, owner)| (path(text), *owner)).collect()
 }
 
 /// What the command changed, as a layer in the store.
-fn packed(hold: &airlock_images::store::Hold, done: &Done, epoch: u64) -> Result<Answer, Failure> {
+fn packed(hold: &airlock_images::store::Hold, done: &Done, form: Form<'_>) -> Result<Answer, Failure> {
     let Some(upper) = done.upper() else { return Ok(Answer::Nothing) };
     let what = "what a step changed could not be packed";
     let tree = File::open(&upper).map_err(|err| Failure::because(what, &err))?;
@@ -166,7 +180,7 @@ fn packed(hold: &airlock_images::store::Hold, done: &Done, epoch: u64) -> Result
     let file = hold.spool()?.into_file()?;
     let work = |progress: &mut dyn FnMut(u64)| {
         let mut out = BufWriter::with_capacity(PIECE, &file);
-        let packed = layer::pack(tree.as_fd(), Compression::Gzip, Some(epoch), &mut out, progress);
+        let packed = layer::pack(tree.as_fd(), form, &mut out, progress);
         let packed = packed.map_err(|err| airlock_engine::plan::chain(&err))?;
         out.flush().map_err(|err| err.to_string())?;
         Ok(packed)

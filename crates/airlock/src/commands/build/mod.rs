@@ -24,6 +24,7 @@ mod told;
 
 use crate::{
     args::{BuildArgs, ProgressForm},
+    epoch,
     failure::{Failure, Outcome},
     home,
 };
@@ -72,7 +73,8 @@ pub(crate) fn build(args: &BuildArgs) -> Outcome {
             .code(1)
             .why("it is FROM scratch and nothing else"));
     }
-    let id = finish(&job, args, (&config, target), &done.layers)?;
+    finish(&job, &mut config, target)?;
+    let id = keep(&job, args, &config, &done.layers)?;
     let names: Vec<String> = args.tags.iter().map(|tag| tag.as_tag().to_string()).collect();
     if let Some(path) = &args.iidfile {
         std::fs::write(path, id.to_string())
@@ -96,10 +98,9 @@ fn job(args: &BuildArgs, input: Input, hold: Hold, told: Told) -> Result<Job, Fa
     }
     let scope =
         Scope::new(&file, given, &platform, &here).map_err(|fault| job::failure(&file_name, &fault))?;
-    let epoch = epoch()?;
-    let created = jiff::Timestamp::from_second(i64::try_from(epoch).unwrap_or(0))
-        .map_err(|err| Failure::because("SOURCE_DATE_EPOCH is no time", &err).code(2))?
-        .to_string();
+    // Without one, nothing has a time.
+    let epoch = epoch::from_environment()?.unwrap_or(0);
+    let created = epoch::now(Some(epoch))?;
     Ok(Job {
         file,
         file_name,
@@ -118,16 +119,6 @@ fn job(args: &BuildArgs, input: Input, hold: Hold, told: Told) -> Result<Job, Fa
         secrets: secret::parse(&args.secrets)?,
         indexes: Mutex::new(BTreeMap::new()),
     })
-}
-
-/// The time of everything that is made.
-fn epoch() -> Result<u64, Failure> {
-    match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) if !text.is_empty() => text
-            .parse()
-            .map_err(|_| Failure::new(format!("SOURCE_DATE_EPOCH={text} is no number of seconds")).code(2)),
-        _ => Ok(0),
-    }
 }
 
 /// Finds the images that needed stages begin with or copy from, and inserts what those demand.
@@ -179,15 +170,8 @@ fn label(config: &mut Config, labels: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps the image under its names.
-fn finish(
-    job: &Job,
-    args: &BuildArgs,
-    (config, target): (&Config, usize),
-    layers: &[job::Layer],
-) -> Result<Digest, Failure> {
-    let mut config = config.clone();
-    config.created = Some(job.created.clone());
+/// Says for which platform the image is, and nothing that only its base was.
+fn finish(job: &Job, config: &mut Config, target: usize) -> Result<(), Failure> {
     let platform = job.stage_platform(target)?;
     config.architecture = platform.architecture;
     config.os = platform.os;
@@ -196,7 +180,12 @@ fn finish(
     for stale in ["container", "container_config", "docker_version", "id", "parent"] {
         config.other.remove(stale);
     }
-    let (id, manifest) = job.put(&config, layers)?;
+    Ok(())
+}
+
+/// Keeps the image under its names.
+fn keep(job: &Job, args: &BuildArgs, config: &Config, layers: &[job::Layer]) -> Result<Digest, Failure> {
+    let (id, manifest) = job.put(config, layers)?;
     let mut record = Record::new(id, manifest);
     for tag in &args.tags {
         record = record.named(tag);

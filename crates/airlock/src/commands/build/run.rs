@@ -2,7 +2,7 @@
 
 use super::{
     bind::{self, Scratch},
-    command::{Answer, Asked, Cache, Heard, Owned},
+    command::{self, Answer, Asked, Cache, Heard, Owned},
     emulator,
     job::{Job, Layer},
     stage::{Running, StepEnd},
@@ -15,6 +15,7 @@ use crate::{
     pulling::{self, Form, Show, Way, Wish},
     spec::Host,
 };
+use airlock_engine::plan::Caller;
 use airlock_images::{
     build::{
         instruction::{Effective, Instruction, Network, Run},
@@ -32,6 +33,7 @@ use airlock_protocol::{
     spec::{self, Tmpfs},
 };
 use std::{
+    collections::BTreeMap,
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
 };
@@ -170,7 +172,19 @@ fn asked(job: &Job, stage: &Running, run: &Run, command: Vec<String>) -> Result<
         policy: Policy { rules, ..Policy::default() },
         egress: own.egress,
         epoch: job.epoch,
+        below: below(job, stage)?,
     })
+}
+
+/// Whose things of the image are, where the disk cannot say: a layer has the same owners, whoever builds it.
+fn below(job: &Job, stage: &Running) -> Result<Option<BTreeMap<String, (u32, u32)>>, Failure> {
+    if !Caller::current().has_single_id() {
+        return Ok(None);
+    }
+    let tree = job.tree(&stage.layers)?;
+    let top = tree.get(b"").map(|node| (&b""[..], node));
+    let odd = top.into_iter().chain(tree.below(b"")).filter(|(_, node)| (node.uid, node.gid) != (0, 0));
+    Ok(Some(odd.map(|(path, node)| (command::text_of(path), (node.uid, node.gid))).collect()))
 }
 
 /// Has a mount ready, and asks for it.

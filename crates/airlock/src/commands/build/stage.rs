@@ -56,7 +56,7 @@ pub(super) fn build(
 ) -> Result<Done, Failure> {
     let Some(stage) = job.file.stages.get(at) else { return Err(Failure::new("there is no such stage")) };
     let image = job.expanded_base(at)?;
-    let (state, layers) = match job.file.base(&image, at) {
+    let (mut config, layers) = match job.file.base(&image, at) {
         Origin::Scratch => (Config::of(&job.stage_platform(at)?, job.created.clone()), Vec::new()),
         Origin::Stage(base) => match others.get(&base) {
             Some(done) => (done.state.config.clone(), done.layers.clone()),
@@ -71,7 +71,9 @@ pub(super) fn build(
     let name = stage.from.name.clone().unwrap_or_else(|| format!("stage-{at}"));
     let step = Step { stage: name, number: 1, of, line: stage.from.line, text: stage.from.text.clone() };
     job.told.begin(&step);
-    let state = State::new(state, job.file.escape);
+    // Its own steps are of now, whenever the base was made.
+    config.created = Some(job.created.clone());
+    let state = State::new(config, job.file.escape);
     let mut running = Running { at, state, layers, others, step, is_told: false };
     for (number, instruction) in stage.instructions.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {

@@ -90,7 +90,7 @@ fn a_packed_tree_is_the_same_bytes_again_and_unpacks_to_the_same_tree() {
     let top = File::open(from.path()).unwrap();
     let packed = |compression| {
         let mut bytes = Vec::new();
-        (pack(top.as_fd(), compression, Some(1000), &mut bytes, &mut |_| {}).unwrap(), bytes)
+        (pack(top.as_fd(), Form::of_image(compression, Some(1000)), &mut bytes, &mut |_| {}).unwrap(), bytes)
     };
 
     for compression in [Compression::Gzip, Compression::Zstd, Compression::Plain] {

@@ -51,5 +51,5 @@ pub fn read_file(path: &Path) -> io::Result<Vec<Signature>> {
 }
 
 fn path(store: &Store, digest: &Digest) -> PathBuf {
-    store.folder().join("signatures").join(format!("{}.json", digest.hex()))
+    store.signatures().join(format!("{}.json", digest.hex()))
 }
