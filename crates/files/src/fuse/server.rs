@@ -1,6 +1,7 @@
 //! Threads that read requests from the kernel and answer them.
 //!
-//! One thread reads at a time, and whoever has read lets the next one. There is one thread as long as answers are quick;
+//! One thread waits at a time, and whoever has read lets the next one; while requests follow closely, whoever has answered
+//! tries for a moment to read the next one without waiting. There is one thread as long as answers are quick;
 //! more come when one is slow. A watching thread answers in place of one that takes too long (`EIO`); when too many hang,
 //! the connection ends, and every program that waits for it goes on with an error.
 
