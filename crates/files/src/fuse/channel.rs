@@ -4,7 +4,7 @@
 use super::{pace::Pace, request::HEAD};
 use airlock_linux::fuse;
 use rustix::{
-    event::{PollFd, PollFlags},
+    event::{PollFd, PollFlags, Timespec},
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown},
 };
@@ -64,6 +64,13 @@ impl Channel {
                 buffer.get(..length)
             }
         }
+    }
+
+    /// Whether a message waits to be read. What comes over a stream is slow now and then: there one always may.
+    pub(super) fn is_asked(&self) -> bool {
+        let Channel::Device { device, .. } = self else { return true };
+        let mut ready = [PollFd::new(device, PollFlags::IN)];
+        rustix::event::poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 
     /// Sends an answer, whole. It may be that nobody waits for it any more.
