@@ -6,8 +6,8 @@
 //! that at most a few parts in a hundred of a processor are spent on a program that is slower than that.
 
 use std::{
+    hint,
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -17,6 +17,9 @@ const MOMENT: Duration = Duration::from_micros(100);
 const SOON: Duration = Duration::from_micros(250);
 /// Messages that are waited for asleep after a moment in vain.
 const REST: u32 = 64;
+
+/// Steps between two tries: the kernel needs the connection for itself now and then.
+const BETWEEN: u32 = 16;
 
 /// How messages come on one connection.
 pub(super) struct Pace(Mutex<Beat>);
@@ -44,8 +47,9 @@ impl Pace {
             if let Some(got) = attempt() {
                 return Some(got);
             }
-            // Who is to send the message may wait for this very processor.
-            thread::yield_now();
+            // The processor is not given away: on a busy machine it would come back milliseconds later. Where whoever is to
+            // send the message waits for this very processor, the moment is in vain, and not repeated soon.
+            (0..BETWEEN).for_each(|_| hint::spin_loop());
         }
         self.beat().was_in_vain();
         None
