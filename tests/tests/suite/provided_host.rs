@@ -207,7 +207,11 @@ struct Hanging<'a> {
 
 impl Hanging<'_> {
     fn mount<'a>(behind: &Path, shown: &'a Path) -> Hanging<'a> {
-        let program = Command::new("bindfs").arg("-f").args([behind, shown]).spawn().expect("bindfs");
+        let program = Command::new("bindfs")
+            .args(["-f", "--no-allow-other"])
+            .args([behind, shown])
+            .spawn()
+            .expect("bindfs");
         let hanging = Hanging { program, shown };
         eventually("the mounted file system", || shown.join("a").exists().then_some(()));
         hanging
