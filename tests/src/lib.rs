@@ -19,6 +19,7 @@
 mod binary;
 pub mod build;
 pub mod dockerd;
+mod events;
 pub mod images;
 pub mod internet;
 mod leftovers;
@@ -31,6 +32,7 @@ mod who;
 mod world;
 
 pub use binary::binary;
+pub use events::Events;
 pub use internet::{Internet, internet};
 pub use process::{Airlock, Output, Running};
 pub use terminal::Terminal;

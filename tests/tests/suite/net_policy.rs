@@ -2,15 +2,8 @@
 //! for questions on the command line, for all events on the control socket.
 
 use crate::net::{net, whole};
-use airlock_tests::eventually;
-use serde_json::{Value, json};
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    os::{fd::AsRawFd as _, unix::net::UnixStream},
-    path::Path,
-    time::Duration,
-};
+use airlock_tests::{Events, eventually};
+use serde_json::Value;
 
 #[test]
 fn a_rule_with_a_rate_denies_what_is_beyond_it_and_says_so() {
@@ -119,7 +112,7 @@ fn other_doors_are_told_of_programs_crossings_denials_and_questions() {
     let Some(net) = net() else { return };
     let (open, asked) = (net.internet.name("web"), net.internet.name("v4"));
     let sandbox = net.waiting(&["--allow", &open, "--ask", &asked]);
-    let mut events = Events::of(&net.world.home().join("sandboxes").join(&sandbox));
+    let mut events = Events::of(&net.world, &sandbox);
     let probe = whole(&format!("say(reach('{open}'), reach('denied.test'), reach('{asked}', wait=50))"));
     let asking = net.world.airlock(["exec", &sandbox, "python3", "-c", &probe]).start();
 
@@ -132,42 +125,6 @@ fn other_doors_are_told_of_programs_crossings_denials_and_questions() {
 
     events.until(|event| event["event"] == "answered" && event["id"] == id.as_str());
     assert_eq!(asking.wait().succeeded(), "done noname ECONNRESET\n");
-}
-
-/// What a keeper tells whoever watches, as its control socket has it: a length, a kind, and one object.
-struct Events(UnixStream);
-
-impl Events {
-    fn of(sandbox: &Path) -> Events {
-        // The path itself may be too long for a socket.
-        let folder = File::open(sandbox).expect("the folder of the sandbox");
-        let socket = format!("/proc/self/fd/{}/control.sock", folder.as_raw_fd());
-        let mut stream = UnixStream::connect(socket).expect("a keeper that listens");
-        let body = json!({ "ask": "watch" }).to_string();
-        let length = u32::try_from(body.len()).expect("a short question");
-        stream
-            .write_all(&[&length.to_be_bytes()[..], &[0; 4], body.as_bytes()].concat())
-            .expect("a question");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a deadline");
-        let mut events = Events(stream);
-        events.until(|reply| reply["reply"] == "done");
-        events
-    }
-
-    /// The next that is meant; others are passed over.
-    fn until(&mut self, is_meant: impl Fn(&Value) -> bool) -> Value {
-        loop {
-            let mut head = [0; 8];
-            self.0.read_exact(&mut head).expect("another event");
-            let [a, b, c, d, ..] = head;
-            let mut body = vec![0; u32::from_be_bytes([a, b, c, d]).try_into().expect("a length")];
-            self.0.read_exact(&mut body).expect("a whole event");
-            let event: Value = serde_json::from_slice(&body).expect("one object");
-            if is_meant(&event) {
-                return event;
-            }
-        }
-    }
 }
 
 fn first(said: &str) -> Value {

@@ -1,6 +1,6 @@
 //! Programmable mounts: files that the keeper serves, as a person asks for them and a program sees them.
 
-use airlock_tests::{Who, World, eventually, skip, who};
+use airlock_tests::{Events, Who, World, eventually, skip, who};
 use std::fs;
 
 /// Whether this user may open the kernel's device.
@@ -267,4 +267,39 @@ print(sum(refused('/m/same.key') for _ in range(3000)) + sum(refused(f'/m/{n}.ke
     let lines = ledger.lines().filter(|line| line.contains(" /m/")).count();
     assert!(ledger.contains("create /m/same.key"), "{ledger}");
     assert!((2..3001).contains(&lines), "{lines} lines for 6000 refusals");
+}
+
+#[test]
+fn what_is_done_to_files_is_told_to_whoever_watches_and_alike_as_one() {
+    if !can_serve() {
+        return;
+    }
+    let world = World::new();
+    let settings = "workspace = \"none\"\n[[provided]]\ntarget = \"/m\"\nprovider = { type = \"memory\" }\n\
+        hooks = [{ paths = \"told/**\", on = [\"create\", \"write\", \"remove\"], do = \"tell\" }]\n";
+    let file = world.write("mounts.toml", settings);
+    let config = file.to_str().expect("a plain path");
+    let id = world.airlock(["run", "-d", "--config", config, "--", "sleep", "600"]).run().succeeded();
+    let mut events = Events::of(&world, id.trim());
+
+    let script = "mkdir /m/told /m/other; echo x >/m/other/a
+        i=0; while test $i -lt 300; do echo x >>/m/told/a; i=$((i+1)); done; rm /m/told/a";
+    world.exec(id.trim(), script).run().succeeded();
+
+    let (mut count, mut written, mut others) = (0, 0, Vec::new());
+    while written < 300 || !others.iter().any(|touch| touch == "remove") {
+        let event = events.until(|event| event["event"] == "file");
+        assert_eq!(
+            (event["mount"].as_str(), event["path"].as_str()),
+            (Some("/m"), Some("told/a")),
+            "{event}"
+        );
+        count += 1;
+        match event["touch"].as_str() {
+            Some("write") => written += event["times"].as_u64().expect("a count"),
+            touch => others.push(touch.unwrap_or_default().to_owned()),
+        }
+    }
+    assert_eq!((written, others.as_slice()), (300, &["create".to_owned(), "remove".to_owned()][..]));
+    assert!(count < 150, "{count} events for 302 touches");
 }

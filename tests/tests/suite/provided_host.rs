@@ -1,6 +1,6 @@
 //! Served directories and the programs of the host: locks that both take, and files that the kernel reads by itself.
 
-use airlock_tests::{Who, World, eventually, not_applicable, skip, who};
+use airlock_tests::{Who, World, eventually, has_program, not_applicable, skip, who};
 use rustix::{
     fs::FlockOperation,
     io::Errno,
@@ -9,7 +9,7 @@ use rustix::{
 use std::{
     fs::{self, File},
     path::Path,
-    process::Command,
+    process::{Child, Command},
 };
 
 /// Whether this user may open the kernel's device.
@@ -197,4 +197,73 @@ time.sleep(600)\"";
     rustix::process::kill_process(keeper, Signal::CONT).unwrap();
 
     assert_eq!(read, (8 << 20).to_string());
+}
+
+/// A file system of the host that can be made to hang: whoever asks it for a file waits.
+struct Hanging<'a> {
+    program: Child,
+    shown: &'a Path,
+}
+
+impl Hanging<'_> {
+    fn mount<'a>(behind: &Path, shown: &'a Path) -> Hanging<'a> {
+        let program = Command::new("bindfs")
+            .args(["-f", "--no-allow-other"])
+            .args([behind, shown])
+            .spawn()
+            .expect("bindfs");
+        let hanging = Hanging { program, shown };
+        eventually("the mounted file system", || shown.join("a").exists().then_some(()));
+        hanging
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.program.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+        let (unmount, lazily) = if who() == Who::Root { ("umount", "-l") } else { ("fusermount3", "-uz") };
+        let _ = Command::new(unmount).arg(lazily).arg(self.shown).status();
+    }
+}
+
+#[test]
+fn files_behind_a_served_directory_that_hang_are_errors_and_the_sandbox_goes_on() {
+    if !can_serve() {
+        return;
+    }
+    if !has_program("bindfs") || !has_program("fusermount3") {
+        return skip("there is no bindfs, or no fusermount3");
+    }
+    let world = World::new();
+    let (behind, shown) = (world.aside("behind"), world.aside("shown"));
+    for name in ["a", "b", "c"] {
+        fs::write(behind.join(name), name).unwrap();
+    }
+    let hanging = Hanging::mount(&behind, &shown);
+    let id = world.detached(["--workspace", "none", "--mount", &served(&shown)], "sleep 600");
+    assert_eq!(world.exec(&id, "cat /m/a").run().succeeded(), "a");
+
+    hanging.signal(Signal::STOP);
+    let waiting = world.exec(&id, "cat /m/b").start();
+    assert_eq!(world.exec(&id, "echo here").run().succeeded(), "here\n");
+    let told = waiting.wait().failed(1);
+    assert!(told.contains("Input/output error"), "{told}");
+
+    hanging.signal(Signal::CONT);
+    eventually("files that can be read again", || {
+        let read = world.exec(&id, "cat /m/b").run();
+        (read.stdout == "b").then_some(())
+    });
+
+    hanging.signal(Signal::STOP);
+    let waiting = world.exec(&id, "cat /m/c").start();
+    world.airlock(["stop", "-t", "0s", &id]).run().succeeded();
+    waiting.wait();
+    hanging.signal(Signal::CONT);
 }

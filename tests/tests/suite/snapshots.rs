@@ -435,6 +435,20 @@ fn a_bounded_disk_is_forked_while_its_sandbox_runs() {
 }
 
 #[test]
+fn a_disk_in_memory_is_not_kept_and_whoever_asks_is_told_why() {
+    let world = World::new();
+    let program = "echo x >/tmp/x; echo ready; sleep 600";
+    let id = world.detached(ALONE.into_iter().chain(["--disk", "16M,tmpfs"]), program);
+    eventually("the program", || (world.airlock(["logs", &id]).run().succeeded() == "ready\n").then_some(()));
+
+    for asked in [["snapshot", &id], ["fork", &id]] {
+        let refused = world.airlock(asked).run().failed(125);
+        assert!(refused.contains("it is in memory (--disk SIZE,tmpfs)"), "{refused}");
+    }
+    assert_eq!(world.exec(&id, "cat /tmp/x").run().succeeded(), "x\n");
+}
+
+#[test]
 fn a_disk_with_as_many_layers_as_it_may_have_is_told_so() {
     let world = World::new();
     stopped(&world, "web", "echo run >>/root/runs");

@@ -27,7 +27,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 45] = [
+const PACKAGES: [Package; 47] = [
     Package {
         name: "qemu-system-x86",
         program: "qemu-system-x86_64",
@@ -37,6 +37,8 @@ const PACKAGES: [Package; 45] = [
     Package { name: "libcap2-bin", program: "capsh", reason: "shows capabilities from inside" },
     Package { name: "busybox-static", program: "busybox", reason: "a program that needs no library" },
     Package { name: "strace", program: "strace", reason: "ends a start at a chosen system call" },
+    Package { name: "bindfs", program: "bindfs", reason: "a file system that can be made to hang" },
+    Package { name: "fuse3", program: "fusermount3", reason: "mounts it for ordinary users" },
     Package { name: "fio", program: "fio", reason: "writes files in many ways and verifies them" },
     Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "disks of a fixed size" },
     Package { name: "bzip2", program: "bzip2", reason: "archives that builds unpack" },

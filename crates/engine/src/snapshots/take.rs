@@ -126,7 +126,8 @@ fn open_disk(sandbox: &Sandbox, spec: &Spec, is_live: bool) -> Result<OwnedFd, R
     let unreachable = |why: &str, fix: Option<&str>| refusal(125, what, Some(why), fix);
     match spec.limits.disk.map(|disk| (disk.by, disk.bytes)) {
         Some((DiskBy::Tmpfs, _)) => {
-            Err(unreachable("it is in memory (--disk SIZE,tmpfs), and gone when it stops", None))
+            let fix = "`airlock cp` takes files out of it while it runs; --disk SIZE,watched bounds a disk that can be kept";
+            Err(unreachable("it is in memory (--disk SIZE,tmpfs), and gone when it stops", Some(fix)))
         }
         Some((DiskBy::Kernel, _)) if is_live => {
             Err(unreachable("its bounded disk (--disk) is in use", Some("airlock stop, then try again")))

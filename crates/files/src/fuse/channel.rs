@@ -1,10 +1,10 @@
 //! Where messages come from and answers go: the kernel's device, which keeps them apart, or a stream, in which they come
 //! back to back and each begins with its length.
 
-use super::request::HEAD;
+use super::{pace::Pace, request::HEAD};
 use airlock_linux::fuse;
 use rustix::{
-    event::{PollFd, PollFlags},
+    event::{PollFd, PollFlags, Timespec},
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown},
 };
@@ -20,7 +20,7 @@ const AHEAD: usize = 64 << 10;
 /// A connection to a kernel.
 pub(super) enum Channel {
     /// Its device. Who waits for a message is woken by the event.
-    Device { device: OwnedFd, wake: OwnedFd, reading: Mutex<()> },
+    Device { device: OwnedFd, wake: OwnedFd, reading: Mutex<()>, pace: Pace },
     /// A stream socket to somebody who carries the messages.
     Stream { socket: OwnedFd, inlet: Mutex<Inlet>, sending: Mutex<()> },
 }
@@ -28,7 +28,7 @@ pub(super) enum Channel {
 impl Channel {
     pub(super) fn device(device: OwnedFd, wake: OwnedFd) -> io::Result<Channel> {
         airlock_linux::fd::set_nonblocking(device.as_fd())?;
-        Ok(Channel::Device { device, wake, reading: Mutex::default() })
+        Ok(Channel::Device { device, wake, reading: Mutex::default(), pace: Pace::default() })
     }
 
     pub(super) fn stream(socket: OwnedFd) -> Channel {
@@ -44,12 +44,17 @@ impl Channel {
         }
     }
 
-    /// The next message; none when there will be no more. One reads at a time.
+    /// The next message; none when there will be no more. One waits at a time.
     pub(super) fn next<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         match self {
-            Channel::Device { device, wake, reading } => {
-                let _turn = lock(reading);
-                next_of_device(device.as_fd(), wake.as_fd(), buffer)
+            Channel::Device { device, wake, reading, pace } => {
+                let came = pace.soon(|| read_device(device.as_fd(), buffer));
+                let length = came.unwrap_or_else(|| {
+                    let _turn = lock(reading);
+                    wait_for_device(device.as_fd(), wake.as_fd(), buffer)
+                })?;
+                pace.came();
+                buffer.get(..length)
             }
             Channel::Stream { socket, inlet, .. } => {
                 let read = |into: &mut [u8]| {
@@ -61,10 +66,20 @@ impl Channel {
         }
     }
 
+    /// Whether a message waits to be read. What comes over a stream is slow now and then: there one always may.
+    pub(super) fn is_asked(&self) -> bool {
+        let Channel::Device { device, .. } = self else { return true };
+        let mut ready = [PollFd::new(device, PollFlags::IN)];
+        rustix::event::poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+
     /// Sends an answer, whole. It may be that nobody waits for it any more.
     pub(super) fn send(&self, bytes: &[u8]) {
         match self {
-            Channel::Device { device, .. } => drop(rustix::io::write(device, bytes)),
+            Channel::Device { device, pace, .. } => {
+                let _ = rustix::io::write(device, bytes);
+                pace.answered();
+            }
             Channel::Stream { socket, sending, .. } => {
                 let _turn = lock(sending);
                 if send_all(socket.as_fd(), bytes).is_err() {
@@ -92,11 +107,8 @@ impl Channel {
     }
 }
 
-fn next_of_device<'b>(
-    device: BorrowedFd<'_>,
-    wake: BorrowedFd<'_>,
-    buffer: &'b mut [u8],
-) -> Option<&'b [u8]> {
+/// The length of the next message, or none at the end.
+fn wait_for_device(device: BorrowedFd<'_>, wake: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
     loop {
         let mut ready = [PollFd::new(&device, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
         match rustix::event::poll(&mut ready, None) {
@@ -106,12 +118,19 @@ fn next_of_device<'b>(
         if ready.last().is_some_and(|wake| wake.revents().contains(PollFlags::IN)) {
             return None;
         }
-        match rustix::io::read(device, &mut *buffer) {
-            Ok(count) if count >= HEAD => return buffer.get(..count),
-            // It was taken back before it was read, or was nothing yet.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-            _ => return None,
+        if let Some(read) = read_device(device, buffer) {
+            return read;
         }
+    }
+}
+
+/// The length of a message that is there; nothing where there is none yet, none of a length at the end.
+fn read_device(device: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Option<usize>> {
+    match rustix::io::read(device, &mut *buffer) {
+        Ok(count) if count >= HEAD => Some(Some(count)),
+        // It was taken back before it was read, or was nothing yet.
+        Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => None,
+        _ => Some(None),
     }
 }
 

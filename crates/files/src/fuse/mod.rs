@@ -15,6 +15,7 @@
 mod backed;
 mod channel;
 mod decode;
+mod pace;
 mod reply;
 mod request;
 mod server;

@@ -1,7 +1,8 @@
 //! Threads that read requests from the kernel and answer them.
 //!
-//! One thread reads at a time, and whoever has read lets the next one. There is one thread as long as answers are quick;
-//! more come when one is slow. A watching thread answers in place of one that takes too long (`EIO`); when too many hang,
+//! One thread waits at a time, and whoever has read lets the next one; while requests follow closely, whoever has answered
+//! tries for a moment to read the next one without waiting. There is one thread as long as answers are quick;
+//! more come when one is slow and keeps others waiting. A watching thread answers in place of one that takes too long (`EIO`); when too many hang,
 //! the connection ends, and every program that waits for it goes on with an error.
 
 use super::{
@@ -227,11 +228,20 @@ impl Shared {
                     self.grant();
                 }
             }
-            if began.elapsed() > SLOW && lock(&self.slots).len() < self.most_threads {
-                let _ = self.add_thread();
+            if began.elapsed() > SLOW {
+                self.help_out();
             }
         }
         self.end();
+    }
+
+    /// One more thread after a slow answer, if others were kept waiting by it: threads that stand by take turns, which
+    /// costs a program that does one thing after another more than it gains.
+    fn help_out(self: &Arc<Self>) {
+        let is_asked = self.channel().is_some_and(|channel| channel.is_asked());
+        if is_asked && lock(&self.slots).len() < self.most_threads {
+            let _ = self.add_thread();
+        }
     }
 
     fn watch(self: Arc<Self>) {
