@@ -36,6 +36,20 @@ fn a_name_of_no_rule_does_not_exist_and_dig_says_why() {
 }
 
 #[test]
+fn a_name_of_other_letters_is_one_name_however_it_is_written() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let ascii = format!("xn--bcher-kva.{name}");
+    let sandbox = net.waiting(&["--allow", &format!("B\u{fc}cher.{name}.")]);
+
+    let probe = format!(r#"say(reach("b\u00fccher.{name}"), reach("{ascii}"), reach("bucher.{name}"))"#);
+
+    assert_eq!(net.inside_running(&sandbox, &probe), "done done noname\n");
+    let hosts: Vec<Value> = net.ledger(&sandbox).iter().map(|r| r["crossing"]["host"].clone()).collect();
+    assert_eq!(hosts.iter().filter(|host| **host == ascii.as_str()).count(), 4, "{hosts:?}");
+}
+
+#[test]
 fn no_question_of_a_sandbox_leaves_the_host_as_such() {
     let Some(net) = net() else { return };
     let (name, mark) = (net.internet.name("web"), net.internet.mark().to_owned());
