@@ -212,7 +212,7 @@ fn a_full_file_is_followed_by_another_and_nothing_is_lost_between() {
     let Some(net) = net() else { return };
     let name = net.internet.name("web");
     let sandbox = recorded(&net, &name);
-    net.world.airlock(["stop", "--time", "0s", &sandbox]).run().succeeded();
+    net.world.airlock(["stop", &sandbox]).run().succeeded();
     let file = ledger_file(&net.world, &sandbox);
     fill(&file);
     net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
