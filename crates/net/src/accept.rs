@@ -56,6 +56,7 @@ pub(crate) async fn serve(wall: Rc<Wall>, listener: TcpListener) {
         while flows.try_join_next().is_some() {}
         match accepted {
             Ok((near, from)) => {
+                wall.pool.awake.stir();
                 let wall = Rc::clone(&wall);
                 flows.spawn_local(async move { carry(&wall, near, from).await });
             }

@@ -13,11 +13,12 @@
 //! | [`errand`] | HTTP of a person's own commands |
 //! | [`tls`], `http` | connections that are opened: both handshakes, and the requests inside |
 //! | [`ssh`] | git inside SSH |
-//! | [`relay`] | bytes between two ends |
+//! | [`relay`], `awake` | bytes between two ends, and how the next are waited for |
 //! | [`flows`] | what lives, and what rules no longer allow |
 //! | [`publish`] | ports of the host that lead inside |
 
 pub mod accept;
+mod awake;
 pub mod dns;
 pub mod egress;
 pub mod errand;

@@ -1,10 +1,14 @@
 //! The ledger: what it holds, that changes are noticed, and what happens when it cannot be written or its keeper dies.
 
 use crate::net::{Net, net};
-use airlock_tests::{Who, World, eventually, not_applicable, skip, who};
+use airlock_tests::{Who, World, eventually, images::sha256, not_applicable, skip, who};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 #[test]
 fn every_decision_and_every_flow_is_recorded_in_order() {
@@ -164,6 +168,85 @@ fn a_ledger_that_cannot_be_written_closes_the_wall() {
     assert_eq!(reached, before, "something crossed unrecorded");
     eventually("the wall to open again", || (net.inside_running(&sandbox, &probe) == "done\n").then_some(()));
     net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+}
+
+#[test]
+fn a_full_disk_closes_the_wall_and_the_keeper_says_so() {
+    let Some(net) = net() else { return };
+    if who() != Who::Root {
+        return not_applicable("only root can have one file of a disk full");
+    }
+    let name = net.internet.name("web");
+    let sandbox = net.waiting(&["--allow", &name]);
+    let file = ledger_file(&net.world, &sandbox);
+    assert!(!file.exists(), "nothing was recorded yet");
+    fs::write(&file, "").unwrap();
+    let mount = |words: &[&str]| Command::new(words[0]).args(&words[1..]).arg(&file).status().unwrap();
+    assert!(mount(&["mount", "--bind", "/dev/full"]).success());
+
+    let said = net.inside_running(&sandbox, &format!(r#"say(reach("{name}"))"#));
+    let log = fs::read_to_string(file.with_file_name("keeper.log")).unwrap();
+    assert!(mount(&["umount"]).success());
+
+    assert_ne!(said, "done\n");
+    assert!(net.internet.hits(&name).is_empty(), "something crossed unrecorded");
+    assert!(log.contains("No space left on device") && log.contains("nothing crosses the wall"), "{log}");
+}
+
+#[test]
+fn a_durable_ledger_has_the_same_records_and_lets_the_same_pass() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    net.world.airlock(["ls"]).run().succeeded();
+    fs::write(net.world.home().join("config.toml"), "[ledger]\ndurable = true\n").unwrap();
+
+    let sandbox = recorded(&net, &name);
+
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+    let kinds: Vec<Value> = net.ledger(&sandbox).iter().map(|record| record["kind"].clone()).collect();
+    assert!(kinds.iter().filter(|kind| *kind == "decision").count() >= 4, "{kinds:?}");
+}
+
+#[test]
+fn a_full_file_is_followed_by_another_and_nothing_is_lost_between() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let sandbox = recorded(&net, &name);
+    net.world.airlock(["stop", &sandbox]).run().succeeded();
+    let file = ledger_file(&net.world, &sandbox);
+    fill(&file);
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+    let before = net.ledger(&sandbox).len();
+
+    net.world.airlock(["start", &sandbox]).run().succeeded();
+    assert_eq!(net.inside_running(&sandbox, &format!(r#"say(reach("{name}"))"#)), "done\n");
+
+    assert!(file.with_file_name("ledger.1.jsonl").exists() && fs::metadata(&file).unwrap().len() < 1 << 20);
+    net.world.airlock(["ledger", "verify", &sandbox]).run().succeeded();
+    let records = net.ledger(&sandbox);
+    let numbers: Vec<u64> = records.iter().filter_map(|record| record["seq"].as_u64()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(records[before]["kind"], "rotated");
+    assert!(records[before + 1..].iter().any(|r| r["crossing"]["host"] == name.as_str()), "{numbers:?}");
+}
+
+/// Adds records that are right to a ledger until its file is full.
+fn fill(file: &Path) {
+    let mut text = fs::read_to_string(file).unwrap();
+    let mut last = text.lines().last().unwrap().to_owned();
+    while text.len() < 16 << 20 {
+        let mut record: Value = serde_json::from_str(&last).unwrap();
+        record["seq"] = (record["seq"].as_u64().unwrap() + 1).into();
+        record["prev"] = sha256(last.as_bytes()).into();
+        record["kind"] = "policy".into();
+        record["generation"] = 1.into();
+        record["rules"] = 1.into();
+        record["by"] = "x".repeat(60_000).into();
+        last = record.to_string();
+        text.push_str(&last);
+        text.push('\n');
+    }
+    fs::write(file, text).unwrap();
 }
 
 #[test]

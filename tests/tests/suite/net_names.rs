@@ -36,6 +36,22 @@ fn a_name_of_no_rule_does_not_exist_and_dig_says_why() {
 }
 
 #[test]
+fn a_name_of_other_letters_is_one_name_however_it_is_written() {
+    let Some(net) = net() else { return };
+    let name = net.internet.name("web");
+    let ascii = format!("xn--bcher-kva.{name}");
+    let sandbox = net.waiting(&["--allow", &format!("B\u{fc}cher.{name}.")]);
+
+    let probe = format!(r#"say(reach("b\u00fccher.{name}"), reach("{ascii}"), reach("bucher.{name}"))"#);
+
+    assert_eq!(net.inside_running(&sandbox, &probe), "done done noname\n");
+    let records = net.ledger(&sandbox);
+    let reached = records.iter().filter(|record| record["crossing"]["crossing"] == "connect");
+    let hosts: Vec<&Value> = reached.map(|record| &record["crossing"]["host"]).collect();
+    assert_eq!(hosts, [ascii.as_str(), ascii.as_str()]);
+}
+
+#[test]
 fn no_question_of_a_sandbox_leaves_the_host_as_such() {
     let Some(net) = net() else { return };
     let (name, mark) = (net.internet.name("web"), net.internet.mark().to_owned());

@@ -192,6 +192,7 @@ impl<'a> Direction<'a> {
             if piece.is_empty() {
                 return Poll::Ready(self.end());
             }
+            self.pool.awake.stir();
             self.count_in(piece.len())?;
             let Some(mut rest) = self.inspect(piece)? else { return Poll::Ready(Ok(piece.len())) };
             if self.wait.is_some() {

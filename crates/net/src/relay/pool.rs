@@ -1,6 +1,7 @@
 //! What the flows of one sandbox share: the buffer they are read through, and pipes.
 
 use super::pipe::Pipe;
+use crate::awake::Awake;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -32,6 +33,8 @@ pub struct Pool {
     waiting: Rc<Cell<usize>>,
     spare: RefCell<Vec<Pipe>>,
     pipes: Cell<usize>,
+    /// Told of short pieces.
+    pub(crate) awake: Awake,
 }
 
 impl Default for Pool {
@@ -48,6 +51,7 @@ impl Pool {
             waiting: Rc::default(),
             spare: RefCell::new(Vec::new()),
             pipes: Cell::new(0),
+            awake: Awake::default(),
         }
     }
 

@@ -115,6 +115,8 @@ pub fn raise(seat: Seat, setup: Setup<'_>, tasks: &mut JoinSet<()>) -> io::Resul
     }
     tasks.spawn_local(refused::follow(refused::watched(&wall)?));
     tasks.spawn_local(follow_rules(Rc::clone(&wall), changes));
+    let lives = Rc::clone(&wall);
+    tasks.spawn_local(async move { lives.pool.awake.stay(|| lives.flows()).await });
     Ok(wall)
 }
 
