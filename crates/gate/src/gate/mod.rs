@@ -12,7 +12,7 @@
 //! | `busy` | permitted connections and requests that are too many to be told one by one |
 //! | `reveal` | secrets in requests, and placeholders on their way elsewhere |
 //! | `files` | what is shown while a sandbox runs, and files that are refused |
-//! | `record` | what is written and told; what could not be written is owed |
+//! | `record` | what is written and told; what is gathered, and what could not be written, is owed |
 //!
 //! One thread owns a gate; the keeper runs [`Gate::tend`] beside it.
 
@@ -82,6 +82,7 @@ pub struct Gate {
     events: Rc<Events>,
     ledger: Ledger,
     owed: RefCell<Owed>,
+    gathered: Notify,
     refusals: RefCell<Refusals>,
     refused: Notify,
     /// Connections, and what is inside of them.
@@ -113,6 +114,7 @@ impl Gate {
             events,
             ledger: setup.ledger,
             owed: RefCell::default(),
+            gathered: Notify::new(),
             refusals: RefCell::default(),
             refused: Notify::new(),
             busy: RefCell::default(),
@@ -164,9 +166,14 @@ impl Gate {
         self.events.tell(|| event);
     }
 
-    /// Brings records to the disk and tells what was counted, in time. Runs until dropped; sleeps while nothing happens.
+    /// Writes what was gathered, brings records to the disk and tells what was counted, in time. Runs until dropped; sleeps while nothing happens.
     pub async fn tend(&self) {
-        tokio::join!(self.ledger.keep_synced(), self.keep_telling(), self.keep_telling_busy());
+        tokio::join!(
+            self.ledger.keep_synced(),
+            self.keep_writing_gathered(),
+            self.keep_telling(),
+            self.keep_telling_busy()
+        );
     }
 
     /// Writes and syncs what is left. For the end of the keeper.

@@ -4,19 +4,23 @@ use super::{Gate, busy::Ended, crossing};
 use crate::{
     host::Target,
     judge::Judged,
-    ledger,
+    ledger::{self, Happened},
     permit::{Call, Denial, Reason, Trace},
     refusals::{Asked, Counted, Key, Sort},
 };
 use airlock_protocol::{
     event::Event,
-    ledger::{Crossing, Entry},
+    ledger::{Crossing, Entry, Record},
     policy::Verdict,
 };
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
 /// Entries that may be owed; more are only counted.
 const MOST_OWED: usize = 256;
+/// So many ended flows are written without waiting for more.
+const MOST_GATHERED: usize = 64;
+/// How long an ended flow waits for something it can be written with.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// How a permitted flow ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +41,16 @@ pub struct Finished<'a> {
     pub code: Option<u16>,
 }
 
-/// What could not be written. It is written before anything else, as soon as the ledger works again.
+/// What is not written yet: ended flows that wait for something they can be written with, and what could not be written. All
+/// of it is written before anything else, in one write with that.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Happened>,
     more: u64,
 }
 
 impl Gate {
-    /// A permitted flow has ended.
+    /// A permitted flow has ended. Its record is written with the next decision, and after [`GATHERING`] at the latest.
     pub fn finish(&self, finished: &Finished<'_>) {
         let ended = Ended {
             host: finished.trace.target.to_string(),
@@ -62,7 +67,28 @@ impl Gate {
             self.crowded.notify_one();
             return;
         }
-        self.record_or_owe(ended.entry(flow, finished.status.to_owned(), None));
+        self.gather(ended.entry(flow, finished.status.to_owned(), None));
+    }
+
+    /// Nothing hangs on when the end of a flow is written, but that it is told in its turn.
+    fn gather(&self, entry: Entry) {
+        let mut owed = self.owed.borrow_mut();
+        owed.push(entry);
+        if owed.entries.len() < MOST_GATHERED {
+            return self.gathered.notify_one();
+        }
+        drop(owed);
+        // What cannot be written stays owed.
+        let _ = self.pay();
+    }
+
+    /// Writes ended flows that nothing else came to be written with. Runs until dropped.
+    pub(super) async fn keep_writing_gathered(&self) {
+        loop {
+            self.gathered.notified().await;
+            tokio::time::sleep(GATHERING).await;
+            let _ = self.pay();
+        }
     }
 
     /// Something permitted turned out to be forbidden: its address, the name in its TLS. `Ok` if it may go on, since only
@@ -236,10 +262,9 @@ impl Gate {
         }
     }
 
-    /// Writes an entry, after everything owed; gives its number.
+    /// Writes an entry, behind everything owed; gives its number.
     pub(super) fn record(&self, entry: impl FnOnce(u64) -> Entry) -> Result<u64, ledger::Error> {
-        self.pay()?;
-        self.write(entry)
+        self.write(Some(entry))
     }
 
     /// Writes an entry now or, if that fails, later. One denial of too many is only counted.
@@ -247,9 +272,9 @@ impl Gate {
         if is_plain_denial(&entry) && !self.is_told(Sort::Denied) {
             return;
         }
-        if self.pay().is_err() || self.write(|_| entry.clone()).is_err() {
-            self.owed.borrow_mut().push(entry);
-        }
+        self.owed.borrow_mut().push(entry);
+        // What cannot be written stays owed.
+        let _ = self.pay();
     }
 
     /// A crossing was denied because it could not be recorded.
@@ -257,36 +282,64 @@ impl Gate {
         self.owed.borrow_mut().push_unrecorded(crossing);
     }
 
-    /// Writes everything owed.
-    pub(super) fn pay(&self) -> Result<(), ledger::Error> {
-        loop {
-            let Some(entry) = self.owed.borrow().first() else { return Ok(()) };
-            self.write(|_| entry)?;
-            self.owed.borrow_mut().paid();
+    /// Writes what waits to be written. Everything that is written takes it along; for whoever wants it before.
+    pub fn pay(&self) -> Result<(), ledger::Error> {
+        if self.owed.borrow().is_nothing() {
+            return Ok(());
         }
+        self.write(None::<fn(u64) -> Entry>).map(|_| ())
     }
 
-    fn write(&self, entry: impl FnOnce(u64) -> Entry) -> Result<u64, ledger::Error> {
-        let record = self.ledger.append_with(entry).inspect_err(|err| self.ledger_fails(err))?;
+    /// Writes everything owed, and `last` behind it, in one write; the number of the last record.
+    fn write(&self, last: Option<impl FnOnce(u64) -> Entry>) -> Result<u64, ledger::Error> {
+        let mut number = 0;
+        let written = |record: Record| {
+            number = record.seq;
+            self.events.tell(|| Event::Crossing(Box::new(record)));
+        };
+        let mut owed = self.owed.borrow_mut();
+        let result = owed.written(|entries| self.ledger.append_behind(entries, last, written));
+        drop(owed);
+        result.inspect_err(|err| self.ledger_fails(err))?;
         self.ledger_works();
-        let seq = record.seq;
-        self.events.tell(|| Event::Crossing(Box::new(record)));
-        Ok(seq)
+        Ok(number)
     }
 }
 
 impl Owed {
+    fn is_nothing(&self) -> bool {
+        self.entries.is_empty() && self.more == 0
+    }
+
     fn push(&mut self, entry: Entry) {
         match self.entries.len() < MOST_OWED {
-            true => self.entries.push_back(entry),
+            true => self.entries.push_back(Happened::now(entry)),
             false => self.more = self.more.saturating_add(decisions(&entry)),
         }
+    }
+
+    /// Has `write` write the entries, and behind them how many more there are.
+    fn written<T, E>(
+        &mut self,
+        write: impl FnOnce(&mut VecDeque<Happened>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let more = self.more;
+        if more > 0 {
+            self.entries.push_back(Happened::now(several(more, Some(Reason::Ledger))));
+        }
+        let result = write(&mut self.entries);
+        match result {
+            Ok(_) => self.more = 0,
+            Err(_) if more > 0 => drop(self.entries.pop_back()),
+            Err(_) => {}
+        }
+        result
     }
 
     /// Alike ones in a row are one entry.
     fn push_unrecorded(&mut self, crossing: Crossing) {
         if let Some(Entry::Decision { crossing: last, reason: Some(reason), times: Some(times), .. }) =
-            self.entries.back_mut()
+            self.entries.back_mut().map(|last| &mut last.entry)
             && *last == crossing
             && reason == Reason::Ledger.word()
         {
@@ -303,17 +356,6 @@ impl Owed {
             flow: None,
             times: Some(1),
         });
-    }
-
-    fn first(&self) -> Option<Entry> {
-        let more = || several(self.more, Some(Reason::Ledger));
-        self.entries.front().cloned().or_else(|| (self.more > 0).then(more))
-    }
-
-    fn paid(&mut self) {
-        if self.entries.pop_front().is_none() {
-            self.more = 0;
-        }
     }
 }
 

@@ -54,8 +54,14 @@ impl World {
         World { folder, gate }
     }
 
-    /// What was recorded, without times and hashes.
+    /// What was recorded, and what was gathered to be, without times and hashes.
     fn entries(&self) -> Vec<Entry> {
+        let _ = self.gate.pay();
+        self.written()
+    }
+
+    /// What was recorded, without times and hashes.
+    fn written(&self) -> Vec<Entry> {
         let mut reader = Reader::open(self.folder.path()).unwrap();
         let mut entries = Vec::new();
         while let Some(Item::Record(record)) = reader.next().unwrap() {
@@ -428,6 +434,36 @@ fn a_flow_is_recorded_with_its_bytes_under_the_number_of_its_decision() {
         times: None,
     };
     assert_eq!(world.last(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_flow_is_written_with_the_next_decision_or_by_itself_soon() {
+    let world = World::new();
+    let first = world.gate.ask(connect("api.example.com", 443)).await.unwrap();
+    world.gate.finish(&finished(&first.trace()));
+    assert_eq!(world.written().len(), 1, "it waits to be written with something else");
+
+    let second = world.gate.ask(connect("api.example.com", 443)).await.unwrap();
+    assert_eq!((world.written().len(), second.flow()), (3, 3), "its record stands before the decision's");
+
+    world.gate.finish(&finished(&second.trace()));
+    let a_while = tokio::time::sleep(Duration::from_millis(50));
+    tokio::select! { () = world.gate.tend() => unreachable!(), () = a_while => {} }
+    assert_eq!(world.written().len(), 4);
+}
+
+#[test]
+fn ended_flows_do_not_pile_up() {
+    let world = World::new();
+    let permit = now(world.gate.ask(connect("api.example.com", 443))).unwrap();
+
+    for _ in 0..1000 {
+        world.gate.finish(&finished(&permit.trace()));
+    }
+
+    let written = world.written().len();
+    assert!((930..1001).contains(&written), "{written}");
+    assert_eq!(world.entries().len(), 1001);
 }
 
 fn finished(trace: &Trace) -> Finished<'_> {

@@ -2,7 +2,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `writer` | [`Ledger`]: adds records, each with one write before the effect |
+//! | `writer` | [`Ledger`]: adds records, each written before its effect, and with them what waited to be written |
 //! | `files` | the files of one ledger, and their rotation |
 //! | `sync` | from the kernel's memory to the disk: within a second, or first |
 //! | `text` | bounds of what came from outside |
@@ -37,7 +37,7 @@ mod writer;
 
 pub use read::{Growth, Item, Reader, is_denial};
 pub(crate) use text::shown;
-pub use writer::{Error, Ledger};
+pub use writer::{Error, Happened, Ledger};
 
 /// The bytes of a line that are looked at; our own are far shorter.
 const LONGEST_LINE: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 //! A ledger as a whole: written, rotated, cut off, killed, filled up, read and verified.
 
 use super::{
-    Error, Growth, Item, Ledger, Reader,
+    Error, Growth, Happened, Item, Ledger, Reader,
     files::{self, Bounds},
     lines::{as_text, hash},
     verify::{self, Fault, Problem, Report},
@@ -13,6 +13,7 @@ use airlock_protocol::{
 };
 use proptest::prelude::*;
 use std::{
+    collections::VecDeque,
     fs::{self, OpenOptions},
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
@@ -513,4 +514,40 @@ async fn what_is_written_is_on_the_disk_within_a_second() {
         () = &mut keeping => unreachable!(),
         in_time = tokio::time::timeout(Duration::from_secs(10), clean) => assert!(in_time.is_ok()),
     }
+}
+
+#[test]
+fn what_happened_before_is_written_with_the_next_record_under_its_own_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open(folder.path());
+    let mut before = VecDeque::from([Happened::now(decision("a.test")), Happened::now(decision("b.test"))]);
+    let mut told = Vec::new();
+
+    let last = |number| Entry::Torn { bytes: number };
+    ledger.append_behind(&mut before, Some(last), |record| told.push(record)).unwrap();
+
+    let records = read(folder.path());
+    assert!(before.is_empty() && report(folder.path()).is_intact());
+    assert_eq!(told, records);
+    assert_eq!(records[2].entry, Entry::Torn { bytes: 3 }, "it is told its own number");
+    assert!(records.is_sorted_by_key(|record| record.at.clone()));
+}
+
+#[test]
+fn what_cannot_be_written_is_given_back_and_leaves_the_ledger_as_it_was() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("sandbox");
+    let ledger = open(&folder);
+    let happened = VecDeque::from([Happened::now(decision("a.test")), Happened::now(decision("b.test"))]);
+    let mut before = happened.clone();
+
+    let last = |_| decision("c.test");
+    let refused = ledger.append_behind(&mut before, Some(last), |_| panic!("nothing is written"));
+
+    assert!(refused.is_err());
+    assert_eq!(before, happened);
+    fs::create_dir(&folder).unwrap();
+    ledger.append_behind(&mut before, Some(last), |_| {}).unwrap();
+    assert_eq!(read(&folder).iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(report(&folder).is_intact());
 }

@@ -12,11 +12,15 @@ use airlock_protocol::{
 };
 use std::{
     cell::RefCell,
+    collections::VecDeque,
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+/// Bytes for lines that are kept between two writes.
+const BUFFER: usize = 4096;
 
 /// The ledger of one sandbox, written by its keeper only.
 #[derive(Debug)]
@@ -24,6 +28,21 @@ pub struct Ledger {
     inner: RefCell<Inner>,
     pub(super) unsynced: Unsynced,
     durable: bool,
+}
+
+/// An entry, and when it happened: its record has that time, also where it is written later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Happened {
+    at: String,
+    /// What.
+    pub entry: Entry,
+}
+
+impl Happened {
+    /// It has happened just now.
+    pub fn now(entry: Entry) -> Happened {
+        Happened { at: format!("{:.6}", jiff::Timestamp::now()), entry }
+    }
 }
 
 /// A ledger that cannot be written. Nothing crosses while this is so.
@@ -100,7 +119,7 @@ impl Ledger {
             torn_before: torn,
             seq,
             head,
-            buffer: Vec::with_capacity(1024),
+            buffer: Vec::with_capacity(BUFFER),
         };
         Ok(Ledger { inner: RefCell::new(inner), unsynced: Unsynced::in_folder(folder), durable })
     }
@@ -112,10 +131,25 @@ impl Ledger {
 
     /// As [`Ledger::append`], for an entry that names its own record's number.
     pub fn append_with(&self, entry: impl FnOnce(u64) -> Entry) -> Result<Record, Error> {
+        let mut last = None;
+        self.append_behind(&mut VecDeque::new(), Some(entry), |record| last = Some(record))?;
+        let lost = || io::Error::other("nothing was written");
+        last.ok_or_else(|| Error::Write { folder: self.inner.borrow().folder.clone(), source: lost() })
+    }
+
+    /// Writes what happened `before`, in its order, and behind it `last`: all in one write, or nothing of it. What is
+    /// written is taken out of `before` and given to `written`.
+    pub fn append_behind(
+        &self,
+        before: &mut VecDeque<Happened>,
+        last: Option<impl FnOnce(u64) -> Entry>,
+        written: impl FnMut(Record),
+    ) -> Result<(), Error> {
         self.unsynced.check()?;
         let mut inner = self.inner.borrow_mut();
         inner
-            .append(entry, &self.unsynced)
+            .append(before, last, &self.unsynced)
+            .map(|records| records.into_iter().for_each(written))
             .map_err(|source| Error::Write { folder: inner.folder.clone(), source })
     }
 
@@ -154,15 +188,31 @@ impl Drop for Ledger {
 }
 
 impl Inner {
-    fn append(&mut self, entry: impl FnOnce(u64) -> Entry, unsynced: &Unsynced) -> io::Result<Record> {
+    fn append(
+        &mut self,
+        before: &mut VecDeque<Happened>,
+        last: Option<impl FnOnce(u64) -> Entry>,
+        unsynced: &Unsynced,
+    ) -> io::Result<Vec<Record>> {
         if self.torn_before > 0 {
-            self.write(Entry::Torn { bytes: self.torn_before }, unsynced)?;
+            self.write_one(Entry::Torn { bytes: self.torn_before }, unsynced)?;
             self.torn_before = 0;
         }
         if self.is_full() {
             self.rotate(unsynced)?;
         }
-        self.write(entry(self.seq + 1), unsynced)
+        let owed = before.len();
+        let number = self.seq.saturating_add(u64::try_from(owed).unwrap_or(u64::MAX)).saturating_add(1);
+        let last = last.map(|last| Happened::now(last(number)));
+        let mut records = Vec::with_capacity(owed.saturating_add(1));
+        match self.write(before.drain(..).chain(last), &mut records, unsynced) {
+            Ok(()) => Ok(records),
+            Err(err) => {
+                let unwritten = records.into_iter().map(|Record { at, entry, .. }| Happened { at, entry });
+                before.extend(unwritten.take(owed));
+                Err(err)
+            }
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -172,25 +222,33 @@ impl Inner {
     /// Told first, then done: if we die in between, the files are as if nothing had been told, and it is told again.
     fn rotate(&mut self, unsynced: &Unsynced) -> io::Result<()> {
         let (dropped, first_kept) = files::about_to_drop(&self.folder, self.bounds);
-        self.write(Entry::Rotated { dropped, first_kept }, unsynced)?;
+        self.write_one(Entry::Rotated { dropped, first_kept }, unsynced)?;
         files::shift(&self.folder, self.bounds)?;
         (self.file, self.length) = (None, 0);
         Ok(())
     }
 
-    fn write(&mut self, mut entry: Entry, unsynced: &Unsynced) -> io::Result<Record> {
-        text::bound(&mut entry);
-        let record = Record {
-            seq: self.seq + 1,
-            at: format!("{:.6}", jiff::Timestamp::now()),
-            sandbox: self.sandbox.clone(),
-            entry,
-            prev: as_text(&self.head).to_owned(),
-        };
+    fn write_one(&mut self, entry: Entry, unsynced: &Unsynced) -> io::Result<()> {
+        self.write(std::iter::once(Happened::now(entry)), &mut Vec::with_capacity(1), unsynced)
+    }
+
+    /// Makes `records` of what happened and writes them at once. If that fails, they are none.
+    fn write(
+        &mut self,
+        happened: impl Iterator<Item = Happened>,
+        records: &mut Vec<Record>,
+        unsynced: &Unsynced,
+    ) -> io::Result<()> {
+        let (mut seq, mut head) = (self.seq, self.head);
         self.buffer.clear();
-        serde_json::to_writer(&mut self.buffer, &record)?;
-        let head = hash(&self.buffer);
-        self.buffer.push(b'\n');
+        for Happened { at, mut entry } in happened {
+            text::bound(&mut entry);
+            seq += 1;
+            let record =
+                Record { seq, at, sandbox: self.sandbox.clone(), entry, prev: as_text(&head).to_owned() };
+            head = self.put(&record)?;
+            records.push(record);
+        }
         let file = self.ready_file(unsynced)?;
         if let Err(err) = (&*file).write_all(&self.buffer) {
             self.is_torn = true;
@@ -199,9 +257,19 @@ impl Inner {
             return Err(err);
         }
         self.length += self.buffer.len() as u64;
-        (self.seq, self.head) = (record.seq, head);
+        self.buffer.shrink_to(BUFFER);
+        (self.seq, self.head) = (seq, head);
         unsynced.wrote(&file);
-        Ok(record)
+        Ok(())
+    }
+
+    /// Puts one line into the buffer; its hash.
+    fn put(&mut self, record: &Record) -> io::Result<Hex> {
+        let begin = self.buffer.len();
+        serde_json::to_writer(&mut self.buffer, record)?;
+        let hash = hash(self.buffer.get(begin..).unwrap_or_default());
+        self.buffer.push(b'\n');
+        Ok(hash)
     }
 
     /// The current file, opened, and ending with a line end.

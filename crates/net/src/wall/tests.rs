@@ -167,6 +167,7 @@ impl World {
 
     /// The lines of the ledger that hold all of `words`.
     fn recorded(&self, words: &[&str]) -> usize {
+        self.wall.gate.pay().unwrap();
         let text: String = std::fs::read_dir(self.folder.path())
             .unwrap()
             .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())

@@ -202,6 +202,7 @@ impl World {
 
     /// The lines of the ledger that hold all of `words`.
     pub(super) fn recorded(&self, words: &[&str]) -> usize {
+        self.carrier.gate.pay().unwrap();
         let text = std::fs::read_to_string(self.folder.path().join("ledger.jsonl")).unwrap_or_default();
         text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
