@@ -1,7 +1,7 @@
 //! Secrets: the program sees placeholders, the server sees values, and nobody else sees anything.
 
 use crate::net::{Net, net};
-use airlock_tests::{Airlock, World, has_program, skip};
+use airlock_tests::{Airlock, World, has_program, rust, skip};
 use serde_json::Value;
 use std::process::Command;
 
@@ -250,8 +250,8 @@ fn pip_reads_a_placeholder_in_its_settings_and_the_index_gets_the_value() {
     let script = "cat ~/.config/pip/pip.conf; cd /tmp; pip3 download --no-deps --no-input -q nothing 2>&1";
     let said = run(&net, &["--secret", "TOKEN"], script).run();
 
-    let settings = format!("[global]\nindex-url = https://ann:ghp_");
-    assert!(said.stdout.starts_with(&settings) && !said.stdout.contains(VALUE), "{said}");
+    let settings = "[global]\nindex-url = https://ann:ghp_";
+    assert!(said.stdout.starts_with(settings) && !said.stdout.contains(VALUE), "{said}");
     let sent: Vec<String> =
         seen(&net, &format!("{place}/simple/nothing/")).iter().map(|sent| login(sent)).collect();
     assert_eq!(sent, [format!("ann:{VALUE}")], "{said}");
@@ -259,10 +259,7 @@ fn pip_reads_a_placeholder_in_its_settings_and_the_index_gets_the_value() {
 
 #[test]
 fn cargo_reads_a_placeholder_in_its_credentials_and_the_registry_gets_the_value() {
-    let Some(net) = net() else { return };
-    if !has_program("cargo") {
-        return skip("there is no cargo");
-    }
+    let (Some(net), Some(rust)) = (net(), rust()) else { return };
     let (name, place) = (net.internet.name("web"), format!("/closed/{}", net.internet.mark()));
     let table =
         format!("hosts = [\"{name}\"]\npaths = [\"{place}/**\"]\nfiles = [\"cargo\"]\nuser = \"acme\"\n");
@@ -270,7 +267,8 @@ fn cargo_reads_a_placeholder_in_its_credentials_and_the_registry_gets_the_value(
 
     let script =
         "cat ~/.cargo/credentials.toml ~/.cargo/config.toml; cargo search --registry acme nothing 2>&1";
-    let said = run(&net, &["--secret", "TOKEN"], script).run();
+    let flags: Vec<&str> = ["--secret", "TOKEN"].into_iter().chain(rust.iter().map(String::as_str)).collect();
+    let said = run(&net, &flags, script).run();
 
     let index = format!("[registries.acme]\nindex = \"sparse+https://{name}{place}/\"\n");
     assert!(

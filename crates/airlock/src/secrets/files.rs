@@ -197,7 +197,9 @@ fn cargo_tokens(wanted: &Wanted) -> String {
 fn cargo_registries(wanted: &Wanted) -> String {
     let others = registries_of(wanted).into_iter().filter(|(section, _)| section != "registry");
     let each = others.map(|(section, host)| {
-        format!("[{section}]\nindex = \"sparse+https://{host}{}/\"\n", index_path(wanted, ""))
+        // A registry that wants a token for its index is asked only by who is told to (RFC 3139).
+        let provider = "credential-provider = \"cargo:token\"";
+        format!("[{section}]\nindex = \"sparse+https://{host}{}/\"\n{provider}\n", index_path(wanted, ""))
     });
     each.collect()
 }
@@ -322,8 +324,10 @@ token = \"PLACEHOLDER_I\"
 == .cargo/config.toml
 [registries.ann]
 index = \"sparse+https://crates.example.com/\"
+credential-provider = \"cargo:token\"
 [registries.other-example-com]
 index = \"sparse+https://other.example.com/\"
+credential-provider = \"cargo:token\"
 == .config/pip/pip.conf
 [global]
 index-url = https://ann:1%2F%2FPLACE%3D@pip.example.com/simple
