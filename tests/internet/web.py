@@ -133,7 +133,11 @@ class Web:
         elif path.startswith("/who"):
             peer = writer.get_extra_info("peername")[0]
             body = json.dumps({"peer": peer, "host": headers.get("host"), "sni": shown}).encode()
-        elif path.startswith("/headers"):
+        elif path.startswith("/closed") and "authorization" not in headers:
+            writer.write(b"HTTP/1.1 401 X\r\nWWW-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+            return True
+        elif path.startswith(("/headers", "/closed")):
             log.hit("headers", writer, path=path, headers=headers)
             body = json.dumps(headers).encode()
         else:

@@ -1,7 +1,7 @@
 //! Secrets: the program sees placeholders, the server sees values, and nobody else sees anything.
 
 use crate::net::{Net, net};
-use airlock_tests::{Airlock, World, has_program, skip};
+use airlock_tests::{Airlock, World, has_program, rust, skip};
 use serde_json::Value;
 use std::process::Command;
 
@@ -225,12 +225,58 @@ fn credential_files_hold_placeholders_and_work() {
     let said = run(&net, &["--secret", "TOKEN"], &script).run().succeeded();
 
     assert!(said.starts_with("600 root\nmachine ") && !said.contains(VALUE), "{said}");
-    let sent = seen(&net, &path);
-    assert_eq!(sent.len(), 1);
-    let decoded = Command::new("sh")
-        .args(["-c", &format!("echo {} | base64 -d", sent[0].trim_start_matches("Basic "))])
-        .output();
-    assert_eq!(String::from_utf8_lossy(&decoded.expect("base64").stdout), format!("ann:{VALUE}"));
+    let sent: Vec<String> = seen(&net, &path).iter().map(|sent| login(sent)).collect();
+    assert_eq!(sent, [format!("ann:{VALUE}")]);
+}
+
+/// Who logs in, and with what, in a header.
+fn login(header: &str) -> String {
+    let words = ["-c".to_owned(), format!("echo {} | base64 -d", header.trim_start_matches("Basic "))];
+    let decoded = Command::new("sh").args(words).output().expect("base64");
+    String::from_utf8_lossy(&decoded.stdout).into_owned()
+}
+
+#[test]
+fn pip_reads_a_placeholder_in_its_settings_and_the_index_gets_the_value() {
+    let Some(net) = net() else { return };
+    if !has_program("pip3") {
+        return skip("there is no pip3");
+    }
+    let (name, place) = (net.internet.name("web"), format!("/closed/{}", net.internet.mark()));
+    let table =
+        format!("hosts = [\"{name}\"]\npaths = [\"{place}/simple/**\"]\nfiles = [\"pip\"]\nuser = \"ann\"\n");
+    net.trusting(&format!("[secrets.TOKEN]\n{table}"));
+
+    let script = "cat ~/.config/pip/pip.conf; cd /tmp; pip3 download --no-deps --no-input -q nothing 2>&1";
+    let said = run(&net, &["--secret", "TOKEN"], script).run();
+
+    let settings = "[global]\nindex-url = https://ann:ghp_";
+    assert!(said.stdout.starts_with(settings) && !said.stdout.contains(VALUE), "{said}");
+    let sent: Vec<String> =
+        seen(&net, &format!("{place}/simple/nothing/")).iter().map(|sent| login(sent)).collect();
+    assert_eq!(sent, [format!("ann:{VALUE}")], "{said}");
+}
+
+#[test]
+fn cargo_reads_a_placeholder_in_its_credentials_and_the_registry_gets_the_value() {
+    let (Some(net), Some(rust)) = (net(), rust()) else { return };
+    let (name, place) = (net.internet.name("web"), format!("/closed/{}", net.internet.mark()));
+    let table =
+        format!("hosts = [\"{name}\"]\npaths = [\"{place}/**\"]\nfiles = [\"cargo\"]\nuser = \"acme\"\n");
+    net.trusting(&format!("[secrets.TOKEN]\n{table}"));
+
+    let script =
+        "cat ~/.cargo/credentials.toml ~/.cargo/config.toml; cargo search --registry acme nothing 2>&1";
+    let flags: Vec<&str> = ["--secret", "TOKEN"].into_iter().chain(rust.iter().map(String::as_str)).collect();
+    let said = run(&net, &flags, script).run();
+
+    let index = format!("[registries.acme]\nindex = \"sparse+https://{name}{place}/\"\n");
+    assert!(
+        said.stdout.starts_with("[registries.acme]\ntoken = \"ghp_") && said.stdout.contains(&index),
+        "{said}"
+    );
+    assert!(!said.stdout.contains(VALUE), "{said}");
+    assert_eq!(seen(&net, &format!("{place}/config.json")), [VALUE], "{said}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 53] = [
+const GOALS: [Goal; 54] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -65,6 +65,7 @@ const GOALS: [Goal; 53] = [
     goal(opened::STREAM, As::Root, Some(HAPROXY), Border::AtLeast(1.0)),
     goal(opened::STREAM, As::Root, Some(SQUID), Border::AtLeast(2.5)),
     goal(opened::KEPT, As::Root, Some(DIRECT), Border::AtMost(2.5)),
+    goal(opened::FULL, As::Root, Some(DIRECT), Border::AtMost(1.3)),
     goal(opened::NEW, As::Root, Some(DIRECT), Border::AtMost(1.3)),
     goal(opened::SCRUBBED, As::Root, Some(opened::PLAIN), Border::AtLeast(0.85)),
     goal(opened::IDLE, As::Root, None, Border::AtMost(60.0)),

@@ -47,7 +47,9 @@ pub(super) fn settings_inside(settings: &Settings<'_>) -> String {
             known.push((name, without_login(&url)));
         }
     }
-    known.iter().map(|(name, url)| format!("[registries.{name}]\nindex = \"{url}\"\n")).collect()
+    // An index that wants a token gets one only where cargo is told from where (RFC 3139).
+    let provider = "credential-provider = \"cargo:token\"";
+    known.iter().map(|(name, url)| format!("[registries.{name}]\nindex = \"{url}\"\n{provider}\n")).collect()
 }
 
 /// Each registry that has this key, with its value.

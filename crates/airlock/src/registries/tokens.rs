@@ -208,7 +208,10 @@ mod tests {
                 ".config/pip/pip.conf",
                 "[global]\nindex-url = https://pip.example.com/simple\nextra-index-url = http://pip.example.com/\n",
             ),
-            (".cargo/config.toml", "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\n"),
+            (
+                ".cargo/config.toml",
+                "[registries.acme]\nindex = \"sparse+https://crates.example.com/\"\ncredential-provider = \"cargo:token\"\n",
+            ),
         ];
         assert_eq!(settings_inside(&host, &tokens), expected.map(|(path, text)| (path, text.to_owned())));
         assert_eq!(settings_inside(&host, &[]), []);

@@ -18,11 +18,18 @@ pub(crate) enum Kind {
     Docker,
     /// `credentials` of AWS.
     Aws,
+    /// `pip.conf`.
+    Pip,
+    /// `credentials.toml` of cargo; in its `config.toml` stands which registry that is for.
+    Cargo,
 }
+
+/// Cargo's settings, beside its credentials.
+const CARGO_CONFIG: &str = ".cargo/config.toml";
 
 impl Kind {
     /// As a person writes them.
-    pub(crate) const WORDS: [&str; 5] = ["netrc", "gh", "npm", "docker", "aws"];
+    pub(crate) const WORDS: [&str; 7] = ["netrc", "gh", "npm", "docker", "aws", "pip", "cargo"];
 
     /// The one a person means.
     pub(crate) fn of(word: &str) -> Option<Kind> {
@@ -32,6 +39,8 @@ impl Kind {
             "npm" => Kind::Npm,
             "docker" => Kind::Docker,
             "aws" => Kind::Aws,
+            "pip" => Kind::Pip,
+            "cargo" => Kind::Cargo,
             _ => return None,
         })
     }
@@ -43,6 +52,8 @@ impl Kind {
             Kind::Npm => ".npmrc",
             Kind::Docker => ".docker/config.json",
             Kind::Aws => ".aws/credentials",
+            Kind::Pip => ".config/pip/pip.conf",
+            Kind::Cargo => ".cargo/credentials.toml",
         }
     }
 }
@@ -51,10 +62,16 @@ impl Kind {
 pub(super) fn render(all: &[Wanted]) -> Vec<HomeFile> {
     let mut files = Vec::new();
     for wanted in all {
-        for kind in wanted.files.iter().filter(|kind| **kind != Kind::Docker) {
-            append(&mut files, kind.path(), &text(*kind, wanted, all));
+        for kind in wanted.files.iter().filter(|kind| ![Kind::Docker, Kind::Pip].contains(*kind)) {
+            if *kind == Kind::Cargo {
+                append_unless_said(&mut files, kind.path(), &cargo_tokens(wanted));
+                append_unless_said(&mut files, CARGO_CONFIG, &cargo_registries(wanted));
+            } else {
+                append(&mut files, kind.path(), &text(*kind, wanted, all));
+            }
         }
     }
+    append(&mut files, Kind::Pip.path(), &pip(all));
     let docker = docker(all);
     if !docker.is_empty() {
         append(&mut files, Kind::Docker.path(), &format!("{}\n", json!({ "auths": docker })));
@@ -68,6 +85,25 @@ pub(super) fn append(files: &mut Vec<HomeFile>, path: &str, text: &str) {
     match files.iter_mut().find(|file| file.path == path) {
         Some(file) => file.text.push_str(text),
         None => files.push(HomeFile { path: path.to_owned(), text: text.to_owned() }),
+    }
+}
+
+/// The same, without the sections that the file has already: of one that is there twice, programs take either the last or none.
+pub(super) fn append_unless_said(files: &mut Vec<HomeFile>, path: &str, text: &str) {
+    let said: Vec<String> = files
+        .iter()
+        .filter(|file| file.path == path)
+        .flat_map(|file| file.text.lines().filter(|line| line.starts_with('[')))
+        .map(str::to_owned)
+        .collect();
+    let mut is_new = true;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with('[') {
+            is_new = !said.iter().any(|own| own == line.trim_end());
+        }
+        if is_new {
+            append(files, path, line);
+        }
     }
 }
 
@@ -92,8 +128,80 @@ fn text(kind: Kind, wanted: &Wanted, all: &[Wanted]) -> String {
             }
             None => String::new(),
         },
-        Kind::Docker => String::new(),
+        Kind::Docker | Kind::Pip | Kind::Cargo => String::new(),
     }
+}
+
+/// One file for all of pip's indexes: the first is the one it asks, the others are asked besides.
+fn pip(all: &[Wanted]) -> String {
+    let mut urls = Vec::new();
+    for wanted in all.iter().filter(|wanted| wanted.files.contains(&Kind::Pip)) {
+        let login = format!("{}:{}", in_url(user(wanted)), in_url(&wanted.secret.placeholder));
+        urls.extend(
+            hosts(wanted)
+                .iter()
+                .map(|host| format!("https://{login}@{host}{}", index_path(wanted, "/simple"))),
+        );
+    }
+    let Some((first, others)) = urls.split_first() else { return String::new() };
+    let others: String = others.iter().map(|url| format!("    {url}\n")).collect();
+    let others = if others.is_empty() { others } else { format!("extra-index-url =\n{others}") };
+    format!("[global]\nindex-url = {first}\n{others}")
+}
+
+/// Where an index begins: where the secret's first path does, up to what may be anything.
+fn index_path<'w>(wanted: &'w Wanted, usual: &'w str) -> &'w str {
+    let Some(path) = wanted.secret.paths.first() else { return usual };
+    let fixed = path.find(['*', '?', '[', '{']).map_or(Some(path.as_str()), |at| path.get(..at));
+    let directory = fixed.and_then(|fixed| fixed.rsplit_once('/')).map(|(directory, _)| directory);
+    directory
+        .filter(|directory| {
+            directory.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\%".contains(&byte))
+        })
+        .unwrap_or(usual)
+}
+
+/// As it stands in the part of a URL that names a user (RFC 3986, 2.3).
+fn in_url(text: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
+}
+
+/// Which registries a secret is for, as cargo's settings call them, each with its host.
+fn registries_of(wanted: &Wanted) -> Vec<(String, &str)> {
+    let mut found: Vec<(String, &str)> = Vec::new();
+    for host in hosts(wanted) {
+        let section = match host {
+            "crates.io" | "index.crates.io" | "static.crates.io" => "registry".to_owned(),
+            host => {
+                let name = wanted.user.as_deref().filter(|_| found.is_empty()).unwrap_or(host);
+                let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                format!("registries.{}", name.replace(|letter| !is_plain(letter), "-"))
+            }
+        };
+        if !found.iter().any(|(other, _)| *other == section) {
+            found.push((section, host));
+        }
+    }
+    found
+}
+
+fn cargo_tokens(wanted: &Wanted) -> String {
+    let token = |(section, _)| format!("[{section}]\ntoken = \"{}\"\n", wanted.secret.placeholder);
+    registries_of(wanted).into_iter().map(token).collect()
+}
+
+fn cargo_registries(wanted: &Wanted) -> String {
+    let others = registries_of(wanted).into_iter().filter(|(section, _)| section != "registry");
+    let each = others.map(|(section, host)| {
+        // A registry that wants a token for its index is asked only by who is told to (RFC 3139).
+        let provider = "credential-provider = \"cargo:token\"";
+        format!("[{section}]\nindex = \"sparse+https://{host}{}/\"\n{provider}\n", index_path(wanted, ""))
+    });
+    each.collect()
 }
 
 /// Single hosts: a file cannot name a whole domain.
@@ -191,6 +299,53 @@ aws_secret_access_key = PLACEHOLDER_S
 {\"auths\":{\"npm.example.com\":{\"auth\":\"YW5uOlBMQUNFSE9MREVSX04=\"}}}
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn clients_of_packages_find_their_registries() {
+        let mut acme = wanted("P", &["pip.example.com", "two.example.com"], &[Kind::Pip]);
+        acme.secret.placeholder = "1//PLACE=".into();
+        let mut named = wanted("Q", &["three.example.com"], &[Kind::Pip]);
+        named.secret.paths = vec!["/api/pypi/acme/simple/**".into()];
+        named.user = None;
+        let registry = wanted("C", &["crates.example.com", "other.example.com"], &[Kind::Cargo]);
+        let files =
+            render(&[acme, named, registry, wanted("I", &["crates.io", "index.crates.io"], &[Kind::Cargo])]);
+
+        let text: String = files.iter().map(|file| format!("== {}\n{}", file.path, file.text)).collect();
+        let expected = "\
+== .cargo/credentials.toml
+[registries.ann]
+token = \"PLACEHOLDER_C\"
+[registries.other-example-com]
+token = \"PLACEHOLDER_C\"
+[registry]
+token = \"PLACEHOLDER_I\"
+== .cargo/config.toml
+[registries.ann]
+index = \"sparse+https://crates.example.com/\"
+credential-provider = \"cargo:token\"
+[registries.other-example-com]
+index = \"sparse+https://other.example.com/\"
+credential-provider = \"cargo:token\"
+== .config/pip/pip.conf
+[global]
+index-url = https://ann:1%2F%2FPLACE%3D@pip.example.com/simple
+extra-index-url =
+    https://ann:1%2F%2FPLACE%3D@two.example.com/simple
+    https://token:PLACEHOLDER_Q@three.example.com/api/pypi/acme/simple
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_a_file_says_already_is_not_said_again() {
+        let mut files = vec![HomeFile { path: "p".into(), text: "[global]\nindex-url = a\n".into() }];
+        append_unless_said(&mut files, "p", "[global]\nindex-url = b\n[other]\n");
+        append_unless_said(&mut files, "q", "[global]\n");
+
+        let text: String = files.iter().map(|file| format!("{}: {}", file.path, file.text)).collect();
+        assert_eq!(text, "p: [global]\nindex-url = a\n[other]\nq: [global]\n");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) fn settle(
     }
     settled.home_files = files::render(&wanted);
     for (path, text) in registries::settings_inside(host, &tokens) {
-        files::append(&mut settled.home_files, path, &text);
+        files::append_unless_said(&mut settled.home_files, path, &text);
     }
     settled.take_tokens(tokens);
     settled.refuse_what_is_typed(args)?;
@@ -114,7 +114,7 @@ impl Settled {
     fn take_tokens(&mut self, tokens: Vec<registries::Token>) {
         for token in tokens {
             let Ok(placeholder) = placeholder(&token.secret.name, &token.value) else { continue };
-            files::append(&mut self.home_files, token.path, &(token.render)(&placeholder));
+            files::append_unless_said(&mut self.home_files, token.path, &(token.render)(&placeholder));
             self.values.0.insert(token.secret.name.clone(), token.value);
             self.secrets.push(Secret { placeholder, ..token.secret });
         }

@@ -3,7 +3,7 @@
 
 use super::{During, Failed, root::fd_path};
 use airlock_images::trust::{self, java};
-use airlock_linux::mount::{self, Depth};
+use airlock_linux::mount::{self, Depth, Overlay};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -32,6 +32,8 @@ pub(super) struct Stores<'a> {
     done: Vec<u64>,
     /// Copies of whole directories, to be made read-only at the end.
     copies: Vec<OwnedFd>,
+    /// File systems that show a whole directory with one more certificate.
+    shown: Vec<u64>,
     made: usize,
     /// What the root itself trusts, in PEM.
     bundle: Vec<u8>,
@@ -59,7 +61,8 @@ impl<'a> Stores<'a> {
         let target = mount::make_dir(root, Path::new(trust::OWN)).during(step)?;
         mount::attach(tree.as_fd(), target.as_fd()).during(step)?;
         let (done, copies) = (Vec::new(), vec![tree]);
-        Ok(Stores { root, memory, certificate, der, done, copies, made: 0, bundle: Vec::new() })
+        let shown = Vec::new();
+        Ok(Stores { root, memory, certificate, der, done, copies, shown, made: 0, bundle: Vec::new() })
     }
 
     /// Covers every store that the root has. One that cannot be covered is an error.
@@ -109,29 +112,40 @@ impl<'a> Stores<'a> {
         write(own.as_fd(), OsStr::new(trust::OWN_BUNDLE), &trust::bundle(&self.bundle, self.certificate))
     }
 
-    /// A directory in which certificates are found by their hashes is replaced by a copy with one more.
+    /// A directory in which certificates are found by their hashes is shown with one more.
     fn directory(&mut self, path: &Path) -> io::Result<()> {
         let Some(place) = self.there(path)? else { return Ok(()) };
         let seen = rustix::fs::fstat(&place)?;
-        if FileType::from_raw_mode(seen.st_mode) != FileType::Directory || self.is_ours(&seen)? {
+        let is_done = self.is_ours(&seen)? || self.shown.contains(&seen.st_dev);
+        if FileType::from_raw_mode(seen.st_mode) != FileType::Directory || is_done {
             return Ok(());
         }
-        let names = names(&place, trust::MOST_ENTRIES)?;
-        if !names.iter().any(|name| trust::is_hashed(name.to_bytes())) {
+        let entries = entries(&place, trust::MOST_ENTRIES)?;
+        if !entries.iter().any(|(name, _)| trust::is_hashed(name.to_bytes())) {
             return Ok(());
         }
         let name = self.next_name();
-        let copy = mount::make_dir(self.memory.as_fd(), Path::new(&name))?;
-        copy_entries(&place, &copy, &names)?;
-        let is_taken = |name: &str| names.iter().any(|own| own.to_bytes() == name.as_bytes());
+        let more = mount::make_dir(self.memory.as_fd(), Path::new(&name))?;
+        let is_taken = |name: &str| entries.iter().any(|(own, _)| own.to_bytes() == name.as_bytes());
         if let Some(free) = trust::subject_hash(&self.der).and_then(|hash| trust::free_name(&hash, is_taken))
         {
-            write(copy.as_fd(), OsStr::new(&free), self.certificate.as_bytes())?;
+            write(more.as_fd(), OsStr::new(&free), self.certificate.as_bytes())?;
         }
-        let tree = mount::clone_tree(self.memory.as_fd(), Path::new(&name), Depth::Recursive)?;
-        mount::attach(tree.as_fd(), place.as_fd())?;
-        self.copies.push(tree);
-        Ok(())
+        match overlaid(&place, &more) {
+            Ok(tree) => {
+                self.shown.push(rustix::fs::fstat(&tree)?.st_dev);
+                mount::attach(tree.as_fd(), place.as_fd())?;
+                show_directories(&place, &tree, &entries)
+            }
+            // The root is too many overlays already, or of a kind that none can lie over.
+            Err(_) => {
+                copy_entries(&place, &more, &entries)?;
+                let tree = mount::clone_tree(self.memory.as_fd(), Path::new(&name), Depth::Recursive)?;
+                mount::attach(tree.as_fd(), place.as_fd())?;
+                self.copies.push(tree);
+                Ok(())
+            }
+        }
     }
 
     /// A file is covered by what `change` makes of it.
@@ -192,9 +206,9 @@ impl<'a> Stores<'a> {
         for folder in java::HOMES {
             let Ok(place) = mount::open_beneath(self.root, Path::new(folder)) else { continue };
             // More than anybody installs: the stores that are known by name are covered in any case.
-            let inside = names(&place, MOST_JAVAS).unwrap_or_default();
-            homes
-                .extend(inside.iter().map(|name| Path::new(folder).join(OsStr::from_bytes(name.to_bytes()))));
+            let inside = entries(&place, MOST_JAVAS).unwrap_or_default();
+            let path = |name: &CString| Path::new(folder).join(OsStr::from_bytes(name.to_bytes()));
+            homes.extend(inside.iter().map(|(name, _)| path(name)));
         }
         let in_homes = homes.iter().flat_map(|home| java::IN_HOME.map(|store| home.join(store)));
         java::STORES.iter().map(PathBuf::from).chain(in_homes).collect()
@@ -215,31 +229,52 @@ fn step(path: &str) -> String {
 }
 
 /// What is in a directory, by name; an error if it is too much.
-fn names(place: &OwnedFd, most: usize) -> io::Result<Vec<CString>> {
+fn entries(place: &OwnedFd, most: usize) -> io::Result<Vec<(CString, FileType)>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(fd_path(place), flags, Mode::empty()) {
         Err(rustix::io::Errno::NOTDIR) => return Ok(Vec::new()),
         opened => opened?,
     };
-    let mut names = Vec::new();
+    let mut entries = Vec::new();
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
-        if ![c".", c".."].contains(&entry.file_name()) {
-            names.push(entry.file_name().to_owned());
+        if [c".", c".."].contains(&entry.file_name()) {
+            continue;
         }
-        if names.len() > most {
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            let seen = rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            kind = seen.map_or(kind, |seen| FileType::from_raw_mode(seen.st_mode));
+        }
+        entries.push((entry.file_name().to_owned(), kind));
+        if entries.len() > most {
             return Err(io::Error::other(format!("it has more than {most} entries")));
         }
     }
-    Ok(names)
+    Ok(entries)
+}
+
+/// A directory with what is in another besides, detached. Nobody can write there.
+fn overlaid(place: &OwnedFd, more: &OwnedFd) -> io::Result<OwnedFd> {
+    let (more, place) = (fd_path(more), fd_path(place));
+    mount::overlay(&Overlay { lower: &[Path::new(&more), Path::new(&place)], upper: None })
+}
+
+/// Shows the directories of a directory in an overlay of it, with what is mounted there.
+fn show_directories(place: &OwnedFd, overlay: &OwnedFd, entries: &[(CString, FileType)]) -> io::Result<()> {
+    for (name, _) in entries.iter().filter(|(_, kind)| *kind == FileType::Directory) {
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let tree = mount::clone_tree(place.as_fd(), path, Depth::Recursive)?;
+        mount::attach(tree.as_fd(), mount::open_place(overlay.as_fd(), path)?.as_fd())?;
+    }
+    Ok(())
 }
 
 /// Files and links are copied, directories are shown as they are.
-fn copy_entries(from: &OwnedFd, to: &OwnedFd, names: &[CString]) -> io::Result<()> {
+fn copy_entries(from: &OwnedFd, to: &OwnedFd, entries: &[(CString, FileType)]) -> io::Result<()> {
     let mut bytes = 0usize;
-    for name in names {
-        let Ok(seen) = rustix::fs::statat(from, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        match FileType::from_raw_mode(seen.st_mode) {
+    for (name, kind) in entries {
+        match *kind {
             FileType::Symlink => {
                 rustix::fs::symlinkat(rustix::fs::readlinkat(from, name.as_c_str(), Vec::new())?, to, name)?;
             }

@@ -62,10 +62,10 @@ pub(crate) fn check_body(head: &request::Parts, is_empty: bool) -> Result<(), Ba
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = listed(headers).filter_map(|name| name.parse().ok()).collect();
     let accepts_trailers = headers.get_all(TE).iter().any(|value| has_word(value, "trailers"));
-    for name in listed {
-        headers.remove(name);
-    }
-    for name in HOP_BY_HOP {
+    // Most heads have one of them or none, and looking for each by its name takes longer than looking at every name there is.
+    let usual = headers.keys().filter(|name| HOP_BY_HOP.contains(&name.as_str())).cloned();
+    let gone: Vec<HeaderName> = listed.into_iter().chain(usual).collect();
+    for name in gone {
         headers.remove(name);
     }
     headers.remove(TE);

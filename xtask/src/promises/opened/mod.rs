@@ -8,7 +8,7 @@ use super::{
     contender::{Figure, median},
     ours::{As, Ours},
     start::present,
-    way::{DIRECT, Place, half, keeper_of_newest, most_resident},
+    way::{DIRECT, Place, RSA_NAME, half, keeper_of_newest, most_resident},
 };
 use crate::system::Scratch;
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -27,8 +27,10 @@ pub(crate) const REQUESTS: &str = "opened: requests";
 pub(crate) const STREAM: &str = "opened: stream";
 /// A request on a kept connection.
 pub(crate) const KEPT: &str = "opened: kept";
-/// A connection with one request.
-pub(crate) const NEW: &str = "opened: new";
+/// A connection with one request, by a client that resumes sessions, to a server with a key of P-256.
+pub(crate) const NEW: &str = "opened: new, resumed";
+/// The same by a client that resumes none, to a server with a key of RSA.
+pub(crate) const FULL: &str = "opened: new, full";
 /// One long answer from a host that a secret is bound to.
 pub(crate) const SCRUBBED: &str = "opened: scrubbed";
 /// The stream that `SCRUBBED` is compared with.
@@ -38,7 +40,7 @@ pub(crate) const IDLE: &str = "opened: 500 idle";
 /// Memory of the keeper after ten gigabytes.
 pub(crate) const POURED: &str = "opened: 10 GB";
 
-/// The most rounds: each is four seconds for each contender.
+/// The most rounds: each is five seconds for each contender.
 const ROUNDS: usize = 5;
 /// Megabytes by which two keepers differ anyway.
 const GROWTH: f64 = 4.0;
@@ -82,7 +84,10 @@ impl Opened {
         let rules = ours.workspace().join("opened.toml");
         fs::write(
             &rules,
-            format!("[[rule]]\nallow = {:?}\nports = [443]\nmethods = [\"GET\"]\n", place.name()),
+            format!(
+                "[[rule]]\nallow = [{:?}, {RSA_NAME:?}]\nports = [443]\nmethods = [\"GET\"]\n",
+                place.name()
+            ),
         )?;
         Ok(Opened { ours: ours.clone(), rules })
     }
@@ -96,8 +101,11 @@ impl Opened {
 
 fn race(place: &Place, peers: &Peers, ours: &Result<Opened>, rounds: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for (measure, unit, args, path, read) in MEASURES {
-        let words = wrk(place, args, path);
+    let mut measures: Vec<(&'static str, &'static str, Vec<String>, Reading)> = MEASURES
+        .map(|(measure, unit, args, path, read)| (measure, unit, wrk(place, args, path), read))
+        .into();
+    measures.push((FULL, "us", full(), half));
+    for (measure, unit, words, read) in measures {
         let mut lanes: Vec<(&str, Result<Command>, Vec<f64>)> = vec![(DIRECT, Ok(plain(&words)), Vec::new())];
         for (name, user, _) in PEERS {
             lanes.push((name, peers.check(name).map(|()| as_user(&words, user)), Vec::new()));
@@ -155,6 +163,22 @@ fn sample(place: &Place, command: &mut Result<Command>, read: Reading, samples: 
 fn wrk(place: &Place, args: &[&str], path: &str) -> Vec<String> {
     let url = format!("https://{}/{path}", place.name());
     ["wrk"].into_iter().chain(args.iter().copied()).chain([url.as_str()]).map(str::to_owned).collect()
+}
+
+/// A client that shakes hands in full for each request, for a second. As wrk does, it takes any certificate.
+fn full() -> Vec<String> {
+    let script = "\
+import socket, ssl, sys, time
+context, name, took, begun = ssl._create_unverified_context(), sys.argv[1], [], time.monotonic()
+while time.monotonic() < begun + 1:
+    one = time.perf_counter()
+    with context.wrap_socket(socket.create_connection((name, 443)), server_hostname=name) as wire:
+        wire.sendall(f'GET / HTTP/1.1\\r\\nHost: {name}\\r\\nConnection: close\\r\\n\\r\\n'.encode())
+        assert b' 200 ' in wire.recv(4096)
+    took.append(time.perf_counter() - one)
+print(f'50% {sorted(took)[len(took) // 2] * 1e6}us')
+";
+    ["/usr/bin/python3", "-c", script, RSA_NAME].map(str::to_owned).into()
 }
 
 fn plain(words: &[String]) -> Command {

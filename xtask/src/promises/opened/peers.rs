@@ -3,7 +3,7 @@
 
 use super::super::{
     contender::{output, try_out},
-    way::Place,
+    way::{Place, RSA_NAME, RSA_SERVER},
 };
 use crate::system::{Scratch, program};
 use anyhow::{Context as _, Result, bail};
@@ -112,8 +112,11 @@ fn haproxy(place: &Place, folder: &Path, port: u16) -> Result<Command> {
     let haproxy = program("haproxy").context("there is no haproxy (apt-get install haproxy)")?;
     let settings = format!(
         "global\n maxconn 4096\ndefaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
-         frontend near\n bind 127.0.0.1:{port} ssl crt {pair}\n default_backend far\n\
-         backend far\n server way {server}:443 ssl verify required ca-file {authority} sni str({name})\n",
+         frontend near\n bind 127.0.0.1:{port} ssl crt {pair} crt {rsa_pair}\n\
+         use_backend rsa if {{ ssl_fc_sni {RSA_NAME} }}\n default_backend far\n\
+         backend far\n server way {server}:443 ssl verify required ca-file {authority} sni str({name})\n\
+         backend rsa\n server way {RSA_SERVER}:443 ssl verify required ca-file {authority} sni str({RSA_NAME})\n",
+        rsa_pair = place.rsa_pair().display(),
         pair = place.pair().display(),
         authority = place.authority().display(),
         server = place.address(),

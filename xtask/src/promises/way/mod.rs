@@ -13,7 +13,7 @@ use super::{
 };
 use crate::system::{Scratch, program};
 use anyhow::{Context as _, Result, anyhow};
-pub(crate) use place::Place;
+pub(crate) use place::{Place, RSA_NAME, RSA_SERVER};
 use place::{NAME, PORT};
 use serde_json::Value;
 use std::{

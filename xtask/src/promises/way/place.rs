@@ -15,6 +15,10 @@ use std::{
 pub(crate) const SERVER: &str = "93.184.216.34";
 /// The server's name.
 pub(crate) const NAME: &str = "way.example.com";
+/// Another name and address of the web server, which has a key of RSA there and resumes no session.
+pub(crate) const RSA_NAME: &str = "rsa.example.com";
+/// Its address.
+pub(crate) const RSA_SERVER: &str = "93.184.216.35";
 /// The server's port.
 pub(crate) const PORT: u16 = 8080;
 /// The web server's port.
@@ -41,7 +45,7 @@ impl Place {
     pub(crate) fn new(scratch: &Scratch) -> Result<Place> {
         let own = std::process::id();
         let hosts = scratch.path().join("hosts");
-        fs::write(&hosts, format!("127.0.0.1 localhost\n{SERVER} {NAME}\n"))?;
+        fs::write(&hosts, format!("127.0.0.1 localhost\n{SERVER} {NAME}\n{RSA_SERVER} {RSA_NAME}\n"))?;
         let tool = scratch.program(&std::env::current_exe()?, "way")?;
         let (near, far) = (format!("airlock-near-{own}"), format!("airlock-far-{own}"));
         let web_folder = scratch.folder("web")?;
@@ -54,7 +58,7 @@ impl Place {
 
     fn wire(&self) -> Result<()> {
         let (near, far) = (self.near.as_str(), self.far.as_str());
-        let steps: [&[&str]; 15] = [
+        let steps: [&[&str]; 16] = [
             &["netns", "add", near],
             &["netns", "add", far],
             &["-n", near, "link", "add", "out0", "type", "veth", "peer", "name", "in0", "netns", far],
@@ -62,7 +66,8 @@ impl Place {
             &["-n", far, "link", "set", "lo", "up"],
             &["-n", near, "addr", "add", "93.184.217.2/24", "dev", "out0"],
             &["-n", far, "addr", "add", "93.184.217.1/24", "dev", "in0"],
-            &["-n", far, "addr", "add", "93.184.216.34/32", "dev", "in0"],
+            &["-n", far, "addr", "add", SERVER, "dev", "in0"],
+            &["-n", far, "addr", "add", RSA_SERVER, "dev", "in0"],
             &["-n", near, "link", "set", "out0", "up"],
             &["-n", far, "link", "set", "in0", "up"],
             &["-n", near, "route", "add", "default", "via", "93.184.217.1"],
@@ -98,7 +103,10 @@ impl Place {
             "daemon off; worker_processes 1; pid {pid}; error_log stderr crit; events {{ worker_connections 4096; }}\n\
              http {{ access_log off; keepalive_requests 100000000; server {{ listen {SERVER}:{WEB_PORT} ssl; \
              ssl_certificate {certificate}; ssl_certificate_key {key}; location / {{ return 200 ok; }} \
-             location /big {{ root {root}; }} }} }}\n",
+             location /big {{ root {root}; }} }} server {{ listen {RSA_SERVER}:{WEB_PORT} ssl; ssl_certificate {rsa}; \
+             ssl_certificate_key {rsa}; ssl_session_tickets off; ssl_session_cache off; \
+             location / {{ return 200 ok; }} }} }}\n",
+            rsa = path("rsa.pem"),
             pid = path("nginx.pid"),
             root = folder.display()
         );
@@ -126,8 +134,12 @@ impl Place {
             printf 'subjectAltName=DNS:%s\\nbasicConstraints=CA:FALSE\\n' \"$2\" > extensions && \
             openssl x509 -req -in request.pem -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
             -extfile extensions -out cert.pem && \
+            openssl req -newkey rsa:2048 -nodes -subj \"/CN=$3\" -keyout rsa.key -out rsa.request && \
+            printf 'subjectAltName=DNS:%s\\nbasicConstraints=CA:FALSE\\n' \"$3\" > rsa.extensions && \
+            openssl x509 -req -in rsa.request -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
+            -extfile rsa.extensions -out rsa.cert && cat rsa.cert rsa.key > rsa.pem && \
             cat cert.pem key.pem > pair.pem && cat authority.pem authority.key > both.pem && chmod 644 ./*.pem";
-        try_out(Command::new("sh").args(["-c", script, "sh"]).arg(&self.web_folder).arg(NAME))
+        try_out(Command::new("sh").args(["-c", script, "sh"]).arg(&self.web_folder).args([NAME, RSA_NAME]))
     }
 
     /// The certificate of the authority that the web server's is from.
@@ -143,6 +155,11 @@ impl Place {
     /// The web server's certificate with its key: for a peer that has one certificate.
     pub(crate) fn pair(&self) -> PathBuf {
         self.web_folder.join("pair.pem")
+    }
+
+    /// The same for the name with a key of RSA.
+    pub(crate) fn rsa_pair(&self) -> PathBuf {
+        self.web_folder.join("rsa.pem")
     }
 
     /// What is known of names on the near side.
