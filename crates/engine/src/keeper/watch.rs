@@ -183,7 +183,7 @@ async fn check_reserve(keeper: &Keeper, was_low: bool) -> bool {
 }
 
 /// Looks the host over again for files that must be hidden, for the sandboxes that start from now on. It takes a processor as
-/// long as a hundred sandboxes do: one that ends soon leaves it to those who bury it, and nobody waits beside it.
+/// long as dozens of starts do: a sandbox that ends soon leaves it to its burial, when nobody waits beside it.
 pub(super) async fn recheck_host(keeper: Rc<Keeper>) {
     tokio::time::sleep(BEFORE_RECHECK).await;
     keeper.is_recheck_due.set(false);
