@@ -4,7 +4,7 @@ use crate::{args::KeepArgs, failure::Failure, keep, say::say_failure};
 use airlock_doors::control::client::Client;
 use airlock_engine::store::{Lock, Sandbox};
 use airlock_linux::{
-    cgroup,
+    cgroup, clone,
     detach::{self, Detached, Side},
     fd, job,
 };
@@ -71,7 +71,7 @@ fn fork(
                 say_failure(&failure);
                 failure.code
             });
-            std::process::exit(code.into())
+            clone::exit_now(code.into())
         }
     }
 }

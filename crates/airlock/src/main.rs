@@ -49,34 +49,35 @@ mod streams;
 mod table;
 mod visit;
 
+use airlock_linux::clone;
 use clap::Parser;
 use mimalloc::MiMalloc;
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write as _};
 
 /// A request of an opened connection takes and gives back memory dozens of times; this allocator needs half as long for it as the
 /// C library's ([ADR 43](../../../docs/adr/0043-what-a-request-costs.md)).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-fn main() -> ExitCode {
+fn main() {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let texts: Vec<&str> = words.iter().take(3).map(|word| word.to_str().unwrap_or_default()).collect();
     let keeper = match texts.as_slice() {
         ["keep", id] => id.parse().ok().map(|id| args::Verb::Keep(args::KeepArgs { id })),
-        ["script-host"] => return finish(scripts::run()),
+        ["script-host"] => finish(scripts::run()),
         _ => None,
     };
     let verb = keeper.or_else(|| args::Verb::quick(&words)).or_else(|| args::Cli::parse().verb);
     finish(commands::perform(verb))
 }
 
-fn finish(outcome: failure::Outcome) -> ExitCode {
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            say::say_failure(&failure);
-            ExitCode::from(failure.code)
-        }
-    }
+/// Ends at once: nothing is left to be undone but what was written and not sent off, and somebody waits.
+fn finish(outcome: failure::Outcome) -> ! {
+    let code = outcome.unwrap_or_else(|failure| {
+        say::say_failure(&failure);
+        failure.code
+    });
+    let _ = std::io::stdout().flush();
+    clone::exit_now(code.into())
 }

@@ -85,9 +85,9 @@ pub struct Launched {
     pub sealing: RefCell<Option<OwnedFd>>,
     /// Where PID 1 says why it could not become the guest; there when it is sealed.
     pub farewell: RefCell<Option<OwnedFd>>,
-    /// The mount namespace PID 1 was in before it was sealed; there when it is. Whoever drops it last takes the mounts in
-    /// it down, which takes as long as many of them were made.
-    pub building: RefCell<Option<OwnedFd>>,
+    /// What PID 1 leaves behind when it is sealed: the mount namespace it was in before, the mount of the program it
+    /// becomes. Whoever drops them last takes mounts down, and stands still meanwhile.
+    pub left: RefCell<Vec<OwnedFd>>,
     /// The keeper's seat in the sandbox's network namespace, where the backend has one.
     pub seat: Option<Seat>,
     /// The kernel's devices of the programmable mounts, in the plan's order; there when it is sealed.

@@ -183,24 +183,28 @@ pub fn open_plain(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 /// Opens the directory `path` below `root`, making what is missing. A component that is a symbolic link or not a
 /// directory is an error: mount points are plain directories.
 pub fn make_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let mut here = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
+    let mut here: Option<OwnedFd> = None;
     for component in path.components() {
         let name = match component {
             Component::RootDir | Component::CurDir => continue,
             Component::Normal(name) => Path::new(name),
             Component::ParentDir | Component::Prefix(_) => return Err(io::ErrorKind::InvalidInput.into()),
         };
-        here = match open_plain_dir(here.as_fd(), name) {
+        let parent = here.as_ref().map_or(root, AsFd::as_fd);
+        here = Some(match open_plain_dir(parent, name) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(rustix::io::Errno::EXIST) => open_plain_dir(here.as_fd(), name)?,
+                match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => open_plain_dir(parent, name)?,
                     Err(err) => return Err(err.into()),
                 }
             }
             other => other?,
-        };
+        });
     }
-    Ok(here)
+    match here {
+        Some(here) => Ok(here),
+        None => Ok(rustix::io::fcntl_dupfd_cloexec(root, 0)?),
+    }
 }
 
 /// Opens the regular file `path` below `root` as a place to mount a file on, making it and its parents if missing.

@@ -1,6 +1,6 @@
 //! One keeper per sandbox: what happens when it, or a command line, is killed.
 
-use airlock_tests::{World, eventually};
+use airlock_tests::{Who, World, eventually, who};
 use rustix::process::{Pid, Signal, kill_process};
 
 const FOREVER: &str = "echo ready; exec sleep 100000";
@@ -161,4 +161,33 @@ fn keep_is_not_for_people() {
     let output = world.airlock(["keep", "0123456789ab"]).run();
 
     assert!(output.code != 0 && output.stderr.starts_with("error: "), "{output}");
+}
+
+/// A file system over a directory, until this is dropped.
+struct Over<'a>(&'a std::path::Path);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+#[test]
+fn whoever_starts_a_sandbox_hears_why_its_first_process_could_not_become_the_guest() {
+    // Nobody else may mount where others see it.
+    if who() != Who::Root {
+        return;
+    }
+    let world = World::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "noexec,mode=700", "tmpfs"]).arg(world.home());
+    assert!(mount.status().unwrap().success());
+    let _over = Over(world.home());
+
+    let refused = world.airlock(["run", "--workspace", "none", "--", "true"]).run();
+
+    let refused = refused.failed(125);
+    assert!(refused.contains("could not execute the guest: Permission denied"), "{refused}");
+    assert!(world.ids().is_empty());
 }

@@ -108,7 +108,8 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     seal::limit_processes(plan)?;
     seal::forbid_memory_images()?;
     let inner = await_inner(talk)?;
-    // The last to leave takes all mounts down: the keeper does it when nobody waits for it.
+    // The last to leave takes all mounts down: the keeper does it when nobody waits for it. So with the guest's mount, which
+    // nobody is left with when the guest is executed.
     let building = File::open("/proc/self/ns/mnt").during("open the mount namespace")?;
     idmap::enter_inner(inner.as_fd()).during("enter the inner namespaces")?;
     drop(inner);
@@ -120,7 +121,7 @@ fn build_and_become(plan: &Plan, sealing: Sealing, ends: Ends) -> Result<Never, 
     }
     drop(served);
     let mut handed: Vec<_> = layer.iter().chain([&terminals]).map(AsFd::as_fd).collect();
-    handed.push(building.as_fd());
+    handed.extend([building.as_fd(), guest.as_fd()]);
     fd::send_all(talk.as_fd(), &[SEALED], &handed).during("speak to the keeper")?;
     drop((layer, terminals, building));
     seal::execute(guest, ends.link, sealing.beside.descriptors)

@@ -55,8 +55,11 @@ pub(super) const SERVED: u8 = b'f';
 pub(super) const NOT_COPIED: u8 = b'w';
 /// What the child says when an image cannot be a root: this byte, then the text.
 pub(super) const NOT_A_ROOT: u8 = b'i';
-/// What the child says when it is sealed, with the layer of a workspace that is copied and its devpts attached.
+/// What the child says when it is sealed. Attached are the layer of a workspace that is copied, its devpts, and what it
+/// leaves behind: the mount namespace it was built in and the guest's mount.
 pub(super) const SEALED: u8 = b'.';
+/// How much it leaves behind.
+const LEFT: usize = 2;
 
 impl Backend for Namespaces {
     fn begin(&self, caller: &Caller, identity: &Identity) -> Result<Begun, Refusal> {
@@ -71,9 +74,9 @@ impl Backend for Namespaces {
         let Some(talk) = launched.sealing.take() else { return Ok(()) };
         let handed =
             listen(&talk, plan.provided.len()).map_err(|(about, why)| refused_by_child(plan, about, &why))?;
-        let Handed { terminals, workspace, served, building } = handed;
+        let Handed { terminals, workspace, served, left } = handed;
         launched.served.replace(served);
-        launched.building.replace(Some(building));
+        launched.left.replace(left);
         launched.farewell.replace(Some(talk));
         // Nobody has set them before: there is a socket to take only once.
         let _ = launched.terminals.set(terminals);
@@ -133,7 +136,7 @@ pub(crate) fn launch(
                 served: RefCell::default(),
                 sealing: RefCell::new(Some(talk)),
                 farewell: RefCell::default(),
-                building: RefCell::default(),
+                left: RefCell::default(),
                 seat: Some(seat),
                 outer,
                 porter,
@@ -197,8 +200,8 @@ struct Handed {
     workspace: Option<OwnedFd>,
     /// The devices of its programmable mounts.
     served: Vec<OwnedFd>,
-    /// The mount namespace it was built in.
-    building: OwnedFd,
+    /// The mount namespace it was built in, and the guest's mount.
+    left: Vec<OwnedFd>,
 }
 
 /// Gives the child what only the keeper can give.
@@ -397,12 +400,12 @@ fn last_word(
     mut descriptors: Vec<OwnedFd>,
 ) -> Result<Handed, (About, String)> {
     let why = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    let (building, terminals) = (descriptors.pop(), descriptors.pop());
-    match (said, building, terminals) {
-        ([SEALED], Some(building), Some(terminals)) => {
-            Ok(Handed { terminals, workspace: descriptors.pop(), served, building })
+    let left = descriptors.split_off(descriptors.len().saturating_sub(LEFT));
+    match (said, descriptors.pop()) {
+        ([SEALED], Some(terminals)) if left.len() == LEFT => {
+            Ok(Handed { terminals, workspace: descriptors.pop(), served, left })
         }
-        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _, _) => Err((About::Wall, why(text))),
+        ([SEALED, FAILED, text @ ..] | [FAILED, text @ ..], _) => Err((About::Wall, why(text))),
         _ => Err((About::Wall, KILLED.to_owned())),
     }
 }
@@ -419,5 +422,64 @@ fn last_words(talk: &OwnedFd) -> Option<String> {
     match said.as_slice() {
         [FAILED, text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// What the keeper has of the talk with a child that says it is sealed, hands over so many descriptors, and then goes on.
+    fn sealed_with(count: usize, then: &[u8]) -> OwnedFd {
+        let (ours, theirs) = fd::pair().unwrap();
+        let null = File::open("/dev/null").unwrap();
+        let handed: Vec<BorrowedFd<'_>> = (0..count).map(|_| null.as_fd()).collect();
+        fd::send_all(theirs.as_fd(), &[SEALED], &handed).unwrap();
+        if !then.is_empty() {
+            fd::send_all(theirs.as_fd(), then, &[]).unwrap();
+        }
+        ours
+    }
+
+    #[test]
+    fn who_is_sealed_and_cannot_become_the_guest_is_heard_at_its_farewell() {
+        let (ours, theirs) = fd::pair().unwrap();
+        let null = File::open("/dev/null").unwrap();
+        fd::send_all(theirs.as_fd(), &[SEALED], &[null.as_fd(); 4]).unwrap();
+
+        let handed = listen(&ours, 0).ok().unwrap();
+        fd::send_all(theirs.as_fd(), b"!could not execute the guest", &[]).unwrap();
+        drop(theirs);
+
+        assert_eq!((handed.left.len(), handed.workspace.is_some(), handed.served.len()), (LEFT, true, 0));
+        assert_eq!(last_words(&ours).as_deref(), Some("could not execute the guest"));
+    }
+
+    #[test]
+    fn who_became_the_guest_has_no_last_words() {
+        let ours = sealed_with(3, b"");
+        let handed = listen(&ours, 0).ok().unwrap();
+
+        assert!(handed.workspace.is_none());
+        assert_eq!(last_words(&ours), None);
+    }
+
+    #[test]
+    fn what_is_said_in_one_breath_with_being_sealed_counts_more() {
+        let ours = sealed_with(3, b"!could not execute the guest");
+
+        let told = listen(&ours, 0).map(|_| ()).map_err(|(_, why)| why);
+
+        assert_eq!(told, Err("could not execute the guest".to_owned()));
+    }
+
+    #[test]
+    fn who_hands_over_too_little_is_not_sealed() {
+        for count in 0..3 {
+            let told = listen(&sealed_with(count, b""), 0).map(|_| ()).map_err(|(_, why)| why);
+
+            assert_eq!(told, Err(KILLED.to_owned()), "{count}");
+        }
     }
 }

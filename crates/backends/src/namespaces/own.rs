@@ -38,12 +38,11 @@ pub(super) fn write_shared(upper: BorrowedFd<'_>, files: &[(&'static str, String
 /// Replaces whatever has the name, unless it is the same. What the sandbox made of the accounts stays.
 fn write_one(directory: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
     let is_account = ACCOUNTS.contains(&name);
-    if mount::exists(directory, Path::new(name)) && (is_account || says(directory, name, text)) {
-        return Ok(());
-    }
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-        Err(err) => return Err(err.into()),
+    if mount::exists(directory, Path::new(name)) {
+        if is_account || says(directory, name, text) {
+            return Ok(());
+        }
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(directory, name, flags, mode(name))?;

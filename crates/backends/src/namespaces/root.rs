@@ -105,7 +105,7 @@ pub(super) fn build(plan: &Plan, opened: Opened, mut trees: VecDeque<OwnedFd>) -
         Base::Layers(_) => layered::root(plan, disk.as_fd(), &chain, &lower)?,
     };
     let root = staging.attach("new", &own)?;
-    let covers = system::Covers::default();
+    let covers = system::Covers::new(staging.empty()?);
     let mut builder = Builder { plan, staging, disk, root, trees, layers: opened.layers, chain, covers };
     builder.system()?;
     let root = mount::open_place(builder.root.as_fd(), Path::new(".")).during("open the new root")?;

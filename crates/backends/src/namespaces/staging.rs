@@ -2,7 +2,7 @@
 
 use super::{During, Failed};
 use airlock_linux::mount;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -30,6 +30,15 @@ impl Staging {
         let target = mount::make_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")?;
         mount::attach(tree.as_fd(), target.as_fd()).during("stage a tree")?;
         open_dir(self.directory.as_fd(), Path::new(name)).during("stage a tree")
+    }
+
+    /// An empty directory that nobody can write to.
+    pub(super) fn empty(&self) -> Result<OwnedFd, Failed> {
+        let (step, mode) = ("make an empty directory", Mode::from_raw_mode(0o555));
+        rustix::fs::mkdirat(&self.directory, "empty", mode).during(step)?;
+        // The umask may have taken bits away.
+        rustix::fs::chmodat(&self.directory, "empty", mode, AtFlags::empty()).during(step)?;
+        open_dir(self.directory.as_fd(), Path::new("empty")).during(step)
     }
 }
 

@@ -123,13 +123,18 @@ fn install_hints(run: BorrowedFd<'_>) -> io::Result<()> {
 
 /// What lies over things that are not to be seen: an empty file or directory that cannot be written. The first of a kind is
 /// made, the others are further mounts of it.
-#[derive(Default)]
 pub(super) struct Covers {
+    empty: OwnedFd,
     file: Option<OwnedFd>,
     directory: Option<OwnedFd>,
 }
 
 impl Covers {
+    /// Directories are covered by `empty`, which nobody writes to from then on.
+    pub(super) fn new(empty: OwnedFd) -> Covers {
+        Covers { empty, file: None, directory: None }
+    }
+
     pub(super) fn cover(&mut self, place: &OwnedFd) -> io::Result<()> {
         let stat = rustix::fs::fstat(place)?;
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -138,7 +143,7 @@ impl Covers {
             return mount::attach(mount::copy(first.as_fd())?.as_fd(), place.as_fd());
         }
         let tree = if is_directory {
-            mount::tmpfs(&[(c"mode", c"555"), (c"size", c"4096"), (c"nr_inodes", c"2")])?
+            mount::clone_tree(self.empty.as_fd(), Path::new(""), Depth::One)?
         } else {
             let null = mount::open_device(Path::new("/dev/null"), 1, 3)?;
             mount::clone_tree(null.as_fd(), Path::new(""), Depth::One)?

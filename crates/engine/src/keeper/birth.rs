@@ -194,7 +194,6 @@ impl Born {
         let (guest, queue) = mpsc::channel(64);
         let (orders, received) = mpsc::channel(4);
         let (teller, news) = mpsc::channel(16);
-        let is_recheck_due = self.plan.image.is_recheck_due;
         let (keeper, wall) = self.into_keeper(guest, orders);
         let keeper = Rc::new(keeper);
         tasks.spawn_local(provided::tell(keeper.clone()));
@@ -206,7 +205,7 @@ impl Born {
         if let Some(check) = keeper.spec.health.clone().filter(|_| !keeper.is_visited) {
             tasks.spawn_local(health::watch(keeper.clone(), check));
         }
-        if is_recheck_due {
+        if keeper.is_recheck_due.get() {
             tasks.spawn_local(watch::recheck_host(keeper.clone()));
         }
         let life = life::Life { orders: received, news: teller, passed, init };
@@ -226,6 +225,7 @@ impl Born {
         let keeper = Keeper {
             held: Cell::new(false),
             rests: Cell::new(false),
+            is_recheck_due: Cell::new(plan.image.is_recheck_due),
             view: plan::view(&self.sandbox, &plan.caller),
             sandbox: self.sandbox,
             spec: self.spec,
@@ -411,7 +411,7 @@ pub async fn finish(
 /// Takes down what is left of a sandbox that has ended; the process has one thread again.
 pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     keeper.mounts.stop();
-    let Keeper { sandbox, launched, group, plan, .. } = keeper;
+    let Keeper { sandbox, launched, group, plan, view, is_recheck_due, .. } = keeper;
     let (gone, turn) = match keep {
         Keep::Yes => (None, None),
         Keep::No(gone) => {
@@ -431,6 +431,12 @@ pub fn bury(keeper: Keeper, backend: &dyn Backend, lock: Lock, keep: Keep) {
     }
     spare::make(sandbox.store(), backend, &plan);
     drop((sandbox, lock, turn));
+    if is_recheck_due.get() {
+        job::give_way();
+        if let Err(err) = airlock_images::host::recheck(&view) {
+            super::note(&plan::chain(&err));
+        }
+    }
     if let Err(err) = backend.help_next(&plan) {
         super::note(&format!("the next sandbox like this one starts slowly: {}", plan::chain(&err)));
     }

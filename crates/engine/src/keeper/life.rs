@@ -170,7 +170,7 @@ async fn follow(keeper: &Keeper, program: &mut Program, life: &mut Life) -> Outc
                 if is_private(keeper) {
                     keeper.write_down();
                 }
-                keeper.launched.building.take();
+                keeper.launched.left.take();
                 is_settled = true;
             }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
@@ -205,7 +205,7 @@ async fn put_down(keeper: &Keeper, program: &mut Program, signal: i32, grace: Du
 
 fn judge(keeper: &Keeper, outcome: &Outcome) -> (Exit, bool) {
     let ended = |end: End| {
-        let out_of_memory = keeper.ran_out_of_memory() && end.shell_code() == 128 + 9;
+        let out_of_memory = end.shell_code() == 128 + 9 && keeper.ran_out_of_memory();
         match end {
             _ if out_of_memory => exit(128 + 9, Cause::OutOfMemory),
             End::Exited { code } => exit(code, Cause::Exited),

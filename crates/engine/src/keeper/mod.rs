@@ -97,6 +97,8 @@ pub struct Keeper {
     held: Cell<bool>,
     /// Whether its machine stands still for somebody who saves its memory.
     rests: Cell<bool>,
+    /// Whether the host is to be looked over again.
+    is_recheck_due: Cell<bool>,
 }
 
 /// What a client may want of the main program.

@@ -18,16 +18,13 @@ use crate::{
     },
     store::{Sandbox, Store},
 };
-use airlock_linux::spawn;
+use airlock_linux::{lock, spawn};
 use airlock_protocol::{
     SandboxId,
     fingerprint::fingerprint,
     spec::{DiskBy, Spec},
 };
-use rustix::{
-    fs::{CWD, FlockOperation, IFlags, Mode, OFlags, flock},
-    io::Errno,
-};
+use rustix::fs::{CWD, IFlags, Mode, OFlags};
 use std::{
     ffi::OsString,
     fs, io,
@@ -36,15 +33,13 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Disks kept ready at once.
 const MOST: usize = 2;
 /// How long a keeper waits for those that take their sandboxes down before it does so beside them.
 const LONGEST_TURN: Duration = Duration::from_secs(2);
-/// How often it looks.
-const BETWEEN_TURNS: Duration = Duration::from_millis(10);
 
 /// Takes a spare disk for a sandbox that has none, if there is one that fits. Without one the sandbox makes its own.
 pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'static str, String)]) {
@@ -109,17 +104,15 @@ pub(super) fn make(store: &Store, backend: &dyn Backend, plan: &Plan) {
 /// Waits for this keeper's turn to take its sandbox down, so that of many that end while others still start one at a time
 /// works on what nobody waits for. Not for long: what is to be removed must not pile up. The turn ends when this is dropped.
 pub(super) fn turn(store: &Store) -> Option<OwnedFd> {
+    turn_within(store, LONGEST_TURN)
+}
+
+fn turn_within(store: &Store, longest: Duration) -> Option<OwnedFd> {
     mark_folder(store);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder(store), flags, Mode::empty()).ok()?;
-    let until = Instant::now() + LONGEST_TURN;
-    while let Err(Errno::WOULDBLOCK) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        if Instant::now() > until {
-            return None;
-        }
-        std::thread::sleep(BETWEEN_TURNS);
-    }
-    Some(folder)
+    // Where it cannot be waited for, everybody takes down at once.
+    lock::wait_in_line(folder.as_fd(), longest).is_ok_and(|has_it| has_it).then_some(folder)
 }
 
 /// Removes a disk that nobody would take any more. Out of sight first: whoever still takes it takes it whole.
@@ -189,6 +182,38 @@ fn folder(store: &Store) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_at_a_time_takes_its_sandbox_down_and_the_next_when_it_has() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(&place.path().join("home")).unwrap();
+        let first = turn(&store);
+        let (next, taken) = (store.clone(), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
+
+        let order = taken.clone();
+        let waiting = std::thread::spawn(move || {
+            let turn = turn_within(&next, Duration::from_secs(600));
+            order.lock().unwrap().push("second");
+            turn.is_some()
+        });
+        taken.lock().unwrap().push("first");
+        assert!(first.is_some());
+        drop(first);
+
+        assert!(waiting.join().unwrap());
+        assert_eq!(*taken.lock().unwrap(), ["first", "second"]);
+    }
+
+    #[test]
+    fn a_turn_that_does_not_end_is_not_waited_for_forever() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(&place.path().join("home")).unwrap();
+        let stuck = turn(&store);
+
+        let without = turn_within(&store, Duration::from_millis(1));
+
+        assert!(stuck.is_some() && without.is_none());
+    }
 
     #[test]
     fn what_a_disk_has_in_advance_is_told_apart_and_what_each_sandbox_has_of_its_own_is_not() {

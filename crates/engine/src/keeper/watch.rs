@@ -13,6 +13,8 @@ use airlock_protocol::{
 use std::{fs, io, path::Path, rc::Rc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
+/// A sandbox that has run so long looks the host over itself.
+const BEFORE_RECHECK: Duration = Duration::from_secs(2);
 /// How often a watched disk is measured.
 const WATCHED: Duration = Duration::from_millis(250);
 /// How often the host's free space is looked at.
@@ -180,8 +182,11 @@ async fn check_reserve(keeper: &Keeper, was_low: bool) -> bool {
     was_low && is_low
 }
 
-/// Looks the host over again for files that must be hidden, for the sandboxes that start from now on.
+/// Looks the host over again for files that must be hidden, for the sandboxes that start from now on. It takes a processor as
+/// long as dozens of starts do: a sandbox that ends soon leaves it to its burial, when nobody waits beside it.
 pub(super) async fn recheck_host(keeper: Rc<Keeper>) {
+    tokio::time::sleep(BEFORE_RECHECK).await;
+    keeper.is_recheck_due.set(false);
     let view = keeper.view.clone();
     let checked = tokio::task::spawn_blocking(move || airlock_images::host::recheck(&view)).await;
     if let Ok(Err(err)) = checked {

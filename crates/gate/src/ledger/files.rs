@@ -184,6 +184,10 @@ fn seq_of(line: &[u8]) -> Option<u64> {
 
 /// Where a ledger ends; `None` if it has no line yet.
 pub(super) fn end(folder: &Path) -> io::Result<Option<End>> {
+    // A sandbox that starts has none: one look, and not one for each number.
+    if !has_any(folder)? {
+        return Ok(None);
+    }
     let mut torn = 0;
     for number in 0..MOST {
         let Some(mut file) = open(&path(folder, number))? else { continue };
@@ -197,6 +201,19 @@ pub(super) fn end(folder: &Path) -> io::Result<Option<End>> {
         }
     }
     Ok((torn > 0).then(|| End { seq: 0, head: hash(b""), length: 0, torn }))
+}
+
+fn has_any(folder: &Path) -> io::Result<bool> {
+    let entries = match fs::read_dir(folder) {
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        if entry?.file_name().as_encoded_bytes().starts_with(b"ledger.") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn end_of(file: &mut File) -> io::Result<End> {

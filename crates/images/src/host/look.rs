@@ -22,6 +22,7 @@ use rustix::{
 use std::{
     ffi::OsStr,
     fmt::Write as _,
+    io::Read as _,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -114,9 +115,7 @@ impl Host {
         };
         let mut text = Vec::new();
         let longest = u64::try_from(super::etc::LONGEST).unwrap_or(u64::MAX);
-        if std::io::Read::read_to_end(&mut std::io::Read::take(std::fs::File::from(file), longest), &mut text)
-            .is_err()
-        {
+        if std::fs::File::from(file).take(longest).read_to_end(&mut text).is_err() {
             return Vec::new();
         }
         let homes = homes_of_people(&String::from_utf8_lossy(&text), &self.tops);
@@ -177,6 +176,9 @@ fn key(view: &View, tops: &[PathBuf]) -> Result<String, Error> {
     Ok(key)
 }
 
+/// Reads a file that the kernel makes up meanwhile, in few pieces: it does not say how long it will be.
 fn read(path: &str) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })
+    let mut text = Vec::with_capacity(1 << 14);
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text));
+    read.map(|_| text).map_err(|source| Error::Read { path: path.into(), source })
 }

@@ -4,7 +4,7 @@
 //! This module decides what is shown; mounting it is done elsewhere. Hidden are: what others may not read on the host (for
 //! [`Reader::User`]: of that, what this user could), a list of credential files, sockets, pipes and devices, people's home
 //! directories, and what the caller names. A full scan is made once per host; its result is a layer of overlay whiteouts
-//! on disk that every start uses after a quick look, and that [`recheck`] renews in the background. What becomes private
+//! on disk that every start uses after a quick look, and that [`recheck`] renews when nobody waits. What becomes private
 //! on the host while a sandbox runs is hidden from the sandboxes that start after the next re-check, not from that one.
 //!
 //! ```no_run
@@ -141,7 +141,7 @@ pub struct HostImage {
     /// Directories of the trees (`/var/tmp`) that were not scanned and are there as mount points only: each must be
     /// covered by a directory of the sandbox's own.
     pub covered: Vec<PathBuf>,
-    /// Whether the last full scan is so old that [`recheck`] should be called once the program runs.
+    /// Whether the last full scan is so old that [`recheck`] should be called when nobody waits for this sandbox.
     pub is_recheck_due: bool,
     lock: Option<OwnedFd>,
 }

@@ -13,7 +13,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{
+    fmt, fs,
+    io::{self, Read as _},
+};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -206,9 +209,15 @@ pub(super) trait Probe {
 /// # Errors
 /// If `/proc/self/mountinfo` or `/proc/self/cgroup` cannot be read.
 pub fn layout() -> io::Result<Layout> {
-    let mountinfo = String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?).into_owned();
-    let cgroup = String::from_utf8_lossy(&fs::read("/proc/self/cgroup")?).into_owned();
+    let (mountinfo, cgroup) = (made_up("/proc/self/mountinfo")?, made_up("/proc/self/cgroup")?);
     Ok(Layout::decide(parse(&mountinfo, &cgroup), rustix::process::geteuid().as_raw(), &Kernel))
+}
+
+/// The text of a file that the kernel makes up while it is read: it does not say how long it will be, and is best read in few pieces.
+fn made_up(path: &str) -> io::Result<String> {
+    let mut text = Vec::with_capacity(1 << 14);
+    fs::File::open(path)?.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The hierarchies in `/proc/self/mountinfo` that have a controller we use, with the place `/proc/self/cgroup` gives us in them.
