@@ -319,10 +319,7 @@ impl Owed {
     }
 
     /// Has `write` write the entries, and behind them how many more there are.
-    fn written<T, E>(
-        &mut self,
-        write: impl FnOnce(&mut VecDeque<Happened>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    fn written<T, E>(&mut self, write: impl FnOnce(&mut VecDeque<Happened>) -> Result<T, E>) -> Result<T, E> {
         let more = self.more;
         if more > 0 {
             self.entries.push_back(Happened::now(several(more, Some(Reason::Ledger))));
