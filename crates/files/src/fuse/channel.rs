@@ -17,6 +17,9 @@ use std::{
 /// Bytes of a stream that are taken before it is known whose they are.
 const AHEAD: usize = 64 << 10;
 
+/// A wait that is none.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// A connection to a kernel.
 pub(super) enum Channel {
     /// Its device. Who waits for a message is woken by the event.
@@ -49,12 +52,15 @@ impl Channel {
         match self {
             Channel::Device { device, wake, reading, pace } => {
                 let came = pace.soon(|| read_device(device.as_fd(), buffer));
-                let length = came.unwrap_or_else(|| {
+                let came = came.unwrap_or_else(|| {
                     let _turn = lock(reading);
                     wait_for_device(device.as_fd(), wake.as_fd(), buffer)
-                })?;
+                });
                 pace.came();
-                buffer.get(..length)
+                match came {
+                    Came::Message(length) => buffer.get(..length),
+                    Came::End => None,
+                }
             }
             Channel::Stream { socket, inlet, .. } => {
                 let read = |into: &mut [u8]| {
@@ -70,7 +76,7 @@ impl Channel {
     pub(super) fn is_asked(&self) -> bool {
         let Channel::Device { device, .. } = self else { return true };
         let mut ready = [PollFd::new(device, PollFlags::IN)];
-        rustix::event::poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        rustix::event::poll(&mut ready, Some(&AT_ONCE)).is_ok_and(|count| count > 0)
     }
 
     /// Sends an answer, whole. It may be that nobody waits for it any more.
@@ -107,30 +113,37 @@ impl Channel {
     }
 }
 
-/// The length of the next message, or none at the end.
-fn wait_for_device(device: BorrowedFd<'_>, wake: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
+/// What came of the device.
+enum Came {
+    /// A message of so many bytes.
+    Message(usize),
+    /// There will be no more.
+    End,
+}
+
+fn wait_for_device(device: BorrowedFd<'_>, wake: BorrowedFd<'_>, buffer: &mut [u8]) -> Came {
     loop {
         let mut ready = [PollFd::new(&device, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
         match rustix::event::poll(&mut ready, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return None,
+            Err(_) => return Came::End,
         }
         if ready.last().is_some_and(|wake| wake.revents().contains(PollFlags::IN)) {
-            return None;
+            return Came::End;
         }
-        if let Some(read) = read_device(device, buffer) {
-            return read;
+        if let Some(came) = read_device(device, buffer) {
+            return came;
         }
     }
 }
 
-/// The length of a message that is there; nothing where there is none yet, none of a length at the end.
-fn read_device(device: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Option<usize>> {
-    match rustix::io::read(device, &mut *buffer) {
-        Ok(count) if count >= HEAD => Some(Some(count)),
+/// What is there now; nothing where that is nothing yet.
+fn read_device(device: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Came> {
+    match rustix::io::read(device, buffer) {
+        Ok(count) if count >= HEAD => Some(Came::Message(count)),
         // It was taken back before it was read, or was nothing yet.
         Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => None,
-        _ => Some(None),
+        _ => Some(Came::End),
     }
 }
 
