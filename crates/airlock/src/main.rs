@@ -50,13 +50,7 @@ mod table;
 mod visit;
 
 use clap::Parser;
-use mimalloc::MiMalloc;
 use std::{ffi::OsString, process::ExitCode};
-
-/// A request of an opened connection takes and gives back memory dozens of times; this allocator needs half as long for it as the
-/// C library's ([ADR 43](../../../docs/adr/0043-what-a-request-costs.md)).
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
