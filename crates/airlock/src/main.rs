@@ -51,13 +51,7 @@ mod visit;
 
 use airlock_linux::clone;
 use clap::Parser;
-use mimalloc::MiMalloc;
 use std::{ffi::OsString, io::Write as _};
-
-/// A request of an opened connection takes and gives back memory dozens of times; this allocator needs half as long for it as the
-/// C library's ([ADR 43](../../../docs/adr/0043-what-a-request-costs.md)).
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::system::{Scratch, program};
 use anyhow::{Context as _, Result, anyhow};
-pub(crate) use place::{Place, RSA_NAME, RSA_SERVER};
 use place::{NAME, PORT};
+pub(crate) use place::{Place, RSA_NAME, RSA_SERVER};
 use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
