@@ -303,13 +303,16 @@ fn a_sandbox_whose_run_pulled_its_image_is_kept_like_any_other() {
     world
         .airlock(flags)
         .args(["--user", "1000", "--", "sh", "-c"])
-        .args(["trap 'exit 5' TERM; while :; do sleep 0.1; done"])
+        .args(["trap 'exit 5' TERM; echo ready; while :; do sleep 0.1; done"])
         .run()
         .succeeded();
+    eventually("the program is ready", || {
+        world.airlock(["logs", "far"]).run().stdout.contains("ready").then_some(())
+    });
 
     let said = world.airlock(["exec", "far", "--", "sh", "-c", "id -u; cat /word"]).run().succeeded();
     assert_eq!(said, "1000\nword\n");
-    world.airlock(["stop", "far"]).run().succeeded();
+    world.airlock(["stop", "-t", "20", "far"]).run().succeeded();
     let told = world.state("far");
     assert_eq!(told["exit"]["code"], 5, "{told}");
     world.airlock(["rm", "far"]).run().succeeded();
