@@ -47,7 +47,7 @@ impl Pace {
             if let Some(got) = attempt() {
                 return Some(got);
             }
-            // The processor is not given away: on a busy machine it would come back milliseconds later. Where whoever is to
+            // The processor is not given away: on a busy machine it would come back late. Where whoever is to
             // send the message waits for this very processor, the moment is in vain, and not repeated soon.
             (0..BETWEEN).for_each(|_| hint::spin_loop());
         }
