@@ -30,6 +30,9 @@ use std::{
     rc::Rc,
 };
 
+/// User and group of what has a path.
+pub(super) type Owners = BTreeMap<String, (u32, u32)>;
+
 /// What is to be done.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Asked {
@@ -54,7 +57,7 @@ pub(super) struct Asked {
     pub(super) epoch: u64,
     /// Whose things of the image are that are not root's, for who has a single id: the disk cannot say. A byte of a path is a
     /// character.
-    pub(super) below: Option<BTreeMap<String, (u32, u32)>>,
+    pub(super) below: Option<Owners>,
 }
 
 /// A file of this host that is somebody's inside.
@@ -166,7 +169,7 @@ pub(super) fn text_of(path: &[u8]) -> String {
     path.iter().map(|byte| char::from(*byte)).collect()
 }
 
-fn read_below(told: &BTreeMap<String, (u32, u32)>) -> Below {
+fn read_below(told: &Owners) -> Below {
     let path = |text: &String| text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
     told.iter().map(|(text, owner)| (path(text), *owner)).collect()
 }

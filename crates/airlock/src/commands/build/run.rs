@@ -2,7 +2,7 @@
 
 use super::{
     bind::{self, Scratch},
-    command::{self, Answer, Asked, Cache, Heard, Owned},
+    command::{self, Answer, Asked, Cache, Heard, Owned, Owners},
     emulator,
     job::{Job, Layer},
     stage::{Running, StepEnd},
@@ -33,7 +33,6 @@ use airlock_protocol::{
     spec::{self, Tmpfs},
 };
 use std::{
-    collections::BTreeMap,
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
 };
@@ -177,7 +176,7 @@ fn asked(job: &Job, stage: &Running, run: &Run, command: Vec<String>) -> Result<
 }
 
 /// Whose things of the image are, where the disk cannot say: a layer has the same owners, whoever builds it.
-fn below(job: &Job, stage: &Running) -> Result<Option<BTreeMap<String, (u32, u32)>>, Failure> {
+fn below(job: &Job, stage: &Running) -> Result<Option<Owners>, Failure> {
     if !Caller::current().has_single_id() {
         return Ok(None);
     }
