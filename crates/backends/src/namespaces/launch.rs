@@ -430,15 +430,12 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    /// What the keeper has of the talk with a child that says it is sealed, hands over so many descriptors, and then goes on.
-    fn sealed_with(count: usize, then: &[u8]) -> OwnedFd {
+    /// What the keeper has of the talk with a child that said this, handed over so many descriptors, and is gone.
+    fn after(said: &[u8], count: usize) -> OwnedFd {
         let (ours, theirs) = fd::pair().unwrap();
         let null = File::open("/dev/null").unwrap();
         let handed: Vec<BorrowedFd<'_>> = (0..count).map(|_| null.as_fd()).collect();
-        fd::send_all(theirs.as_fd(), &[SEALED], &handed).unwrap();
-        if !then.is_empty() {
-            fd::send_all(theirs.as_fd(), then, &[]).unwrap();
-        }
+        fd::send_all(theirs.as_fd(), said, &handed).unwrap();
         ours
     }
 
@@ -458,7 +455,7 @@ mod tests {
 
     #[test]
     fn who_became_the_guest_has_no_last_words() {
-        let ours = sealed_with(3, b"");
+        let ours = after(&[SEALED], 3);
         let handed = listen(&ours, 0).ok().unwrap();
 
         assert!(handed.workspace.is_none());
@@ -467,7 +464,7 @@ mod tests {
 
     #[test]
     fn what_is_said_in_one_breath_with_being_sealed_counts_more() {
-        let ours = sealed_with(3, b"!could not execute the guest");
+        let ours = after(b".!could not execute the guest", 3);
 
         let told = listen(&ours, 0).map(|_| ()).map_err(|(_, why)| why);
 
@@ -477,7 +474,7 @@ mod tests {
     #[test]
     fn who_hands_over_too_little_is_not_sealed() {
         for count in 0..3 {
-            let told = listen(&sealed_with(count, b""), 0).map(|_| ()).map_err(|(_, why)| why);
+            let told = listen(&after(&[SEALED], count), 0).map(|_| ()).map_err(|(_, why)| why);
 
             assert_eq!(told, Err(KILLED.to_owned()), "{count}");
         }
