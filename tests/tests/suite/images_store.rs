@@ -300,7 +300,8 @@ fn docker_loads_what_is_saved_and_what_docker_saves_is_loaded() {
     let saved = world.aside("archives").join("saved.tar").display().to_string();
     let theirs = world.aside("archives").join("theirs.tar").display().to_string();
 
-    for flags in [&[][..], &["--compress", "gzip"], &["--compress", "zstd"]] {
+    // Docker reads archives of zstd from version 23 on.
+    for flags in [&[][..], &["--compress", "gzip"]] {
         world.airlock(["images", "save", "-o", &saved]).args(flags).args(["team/tool:1"]).run().succeeded();
         docker.run(&["load", "-i", &saved]);
         let id = docker.run(&["image", "inspect", "--format", "{{.Id}}", "team/tool:1"]);

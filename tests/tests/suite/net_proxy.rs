@@ -1,6 +1,7 @@
 //! Out through a proxy of the company, spoken to plainly or in TLS.
 
 use crate::net::{Net, net};
+use airlock_tests::eventually;
 
 /// Settings with this proxy.
 fn through(net: &Net, proxy: &str, more: &str) {
@@ -55,8 +56,11 @@ fn who_may_not_use_the_proxy_and_a_proxy_that_is_not_trusted_are_told_apart() {
         let said =
             net.world.exec(&sandbox, &format!("curl -s -m 30 --cacert ca.pem https://{name}/who")).run();
         assert_ne!(said.code, 0, "{why}: {said}");
-        let ledger = net.ledger(&sandbox);
-        assert!(ledger.iter().any(|record| record["status"] == "proxy"), "{why}: {ledger:?}");
+        // The end of a flow is written a moment later.
+        let ledger = eventually(why, || {
+            let ledger = net.ledger(&sandbox);
+            ledger.iter().any(|record| record["status"] == "proxy").then_some(ledger)
+        });
         assert!(!format!("{ledger:?}").contains("wrong-pass"), "{ledger:?}");
     };
 
