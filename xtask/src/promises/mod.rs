@@ -2,7 +2,7 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images|machine`, `--strict` (a goal that is missed or not measured is an error).
 
 mod contender;
 mod dockerd;
@@ -13,6 +13,7 @@ mod gate;
 mod goals;
 mod idle;
 mod images;
+mod machine;
 mod many;
 mod oci;
 mod opened;
@@ -32,7 +33,8 @@ use std::path::Path;
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 15] = [
+const PEERS: [Package; 16] = [
+    Package { name: "qemu-system-x86", program: "qemu-system-x86_64", reason: "peer, and runs machines" },
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
@@ -80,7 +82,7 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 11] = [
+const MEASURES: [(&str, Measure); 12] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -92,6 +94,7 @@ const MEASURES: [(&str, Measure); 11] = [
     ("fork", fork::measure),
     ("served", served::measure),
     ("images", images::measure),
+    ("machine", machine::measure),
 ];
 
 /// Takes the number of rounds, gives one figure per contender.
@@ -139,7 +142,7 @@ fn options(args: Vec<String>) -> Result<Options> {
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
         bail!(
-            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images"
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images, machine"
         );
     }
     if options.rounds == 0 {

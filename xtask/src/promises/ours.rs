@@ -140,6 +140,11 @@ impl Ours {
         command
     }
 
+    /// Its state directory.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// Its settings.
     pub(crate) fn configure(&self, text: &str) -> Result<()> {
         let file = self.state.join("config.toml");
