@@ -6,7 +6,7 @@ use airlock_tests::{
 };
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
-const DISK: [&str; 8] = ["--backend", "microvm", "--image", "bb:1", "--disk", "64M", "--memory", "192M"];
+const DISK: [&str; 6] = ["--backend", "microvm", "--image", "bb:1", "--disk", "64M"];
 
 /// A world with machines and an image; the image's `/etc/resolv.conf` leads out of it. Its disks are no other world's.
 fn with_image() -> Option<World> {

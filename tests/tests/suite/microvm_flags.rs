@@ -1,5 +1,6 @@
 //! Flags of `run` that mean the same for a machine: its kernel, its size, its files.
 
+use crate::limits::can_enforce;
 use airlock_tests::{World, images::Image};
 use std::{fs, path::PathBuf};
 
@@ -39,6 +40,9 @@ fn a_kernel_of_a_persons_own_is_booted_with_the_modules_beside_it() {
 #[test]
 fn a_machine_has_the_memory_and_the_processors_that_were_asked_for() {
     let Some(world) = World::with_machines() else { return };
+    if !can_enforce(&world, "--memory", "256M") || !can_enforce(&world, "--cpus", "2") {
+        return;
+    }
     let script = "nproc; grep MemTotal /proc/meminfo; python3 -c 'bytearray(400 << 20)' 2>/dev/null; echo $?";
 
     let ran = world.sh(machine(["--cpus", "2", "--memory", "256M"]), script).run();

@@ -2,7 +2,8 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images|machine`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images|machine`, `--strict` (a goal that is missed or not measured is an error),
+//! `--binary FILE` (an airlock that was built before, in place of the one that is given out).
 
 mod contender;
 mod dockerd;
@@ -29,7 +30,7 @@ use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
 use ours::{As, Ours, Person};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
@@ -61,6 +62,7 @@ struct Options {
     rounds: usize,
     only: Option<String>,
     on_miss: OnMiss,
+    binary: Option<PathBuf>,
 }
 
 /// What a missed goal means for the exit code.
@@ -109,7 +111,7 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     if let Err(why) = system::install(&PEERS) {
         println!("{why:#}");
     }
-    let field = prepare()?;
+    let field = prepare(options.binary.as_deref())?;
     let mut figures = Vec::new();
     for (name, measure) in MEASURES {
         if options.only.as_deref().is_none_or(|only| only == name) {
@@ -129,14 +131,17 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
 }
 
 fn options(args: Vec<String>) -> Result<Options> {
-    let mut options = Options { rounds: 50, only: None, on_miss: OnMiss::Tell };
+    let mut options = Options { rounds: 50, only: None, on_miss: OnMiss::Tell, binary: None };
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--rounds" => options.rounds = args.next().context("--rounds wants a number")?.parse()?,
             "--only" => options.only = Some(args.next().context("--only wants a measurement")?),
+            "--binary" => options.binary = Some(args.next().context("--binary wants a file")?.into()),
             "--strict" => options.on_miss = OnMiss::Fail,
-            other => bail!("unknown argument {other}; known are --rounds N, --only NAME, --strict"),
+            other => {
+                bail!("unknown argument {other}; known are --rounds N, --only NAME, --binary FILE, --strict")
+            }
         }
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
@@ -151,14 +156,14 @@ fn options(args: Vec<String>) -> Result<Options> {
     Ok(options)
 }
 
-fn prepare() -> Result<Field> {
+fn prepare(built: Option<&Path>) -> Result<Field> {
     let scratch = Scratch::new("promises")?;
     let bundle = Bundle::new(&scratch);
     let docker = match &bundle {
         Ok(bundle) => Dockerd::start(&scratch, bundle),
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
-    let binary = ours::binary(&scratch);
+    let binary = ours::binary(&scratch, built);
     // Nobody's state may lie in what sandboxes show of the host, such as /var: root's lies in root's home, as by default.
     let home = std::env::home_dir().context("this user has no home directory")?;
     let at_home = Scratch::below(&home, "promises")?;

@@ -67,9 +67,12 @@ impl As {
     }
 }
 
-/// Builds the binary and puts it where every user can run it.
-pub(crate) fn binary(scratch: &Scratch) -> Result<PathBuf> {
-    scratch.program(&dist::for_this_machine()?, "airlock")
+/// Builds the binary, unless it was built before, and puts it where every user can run it.
+pub(crate) fn binary(scratch: &Scratch, built: Option<&Path>) -> Result<PathBuf> {
+    match built {
+        Some(built) => scratch.program(built, "airlock"),
+        None => scratch.program(&dist::for_this_machine()?, "airlock"),
+    }
 }
 
 impl Person {
