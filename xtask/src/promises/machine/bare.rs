@@ -25,6 +25,7 @@ pub(super) struct Bare {
     /// Runs a program of this host's files.
     sharing: PathBuf,
     is_emulated: bool,
+    command_line: String,
     scratch: Scratch,
 }
 
@@ -47,7 +48,11 @@ impl Bare {
         );
         let sharing = archive(&scratch, "sharing", &sharing, &unpacked)?;
         let kernel = machines.join("kernels").join(version).join("vmlinuz");
-        Ok(Bare { kernel, saying, sharing, is_emulated, scratch })
+        let command_line = match ticks(machines).filter(|_| is_emulated) {
+            Some(ticks) => format!("{COMMAND_LINE} tsc_early_khz={ticks}"),
+            None => COMMAND_LINE.to_owned(),
+        };
+        Ok(Bare { kernel, saying, sharing, is_emulated, command_line, scratch })
     }
 
     fn qemu(&self, archive: &Path) -> Command {
@@ -63,7 +68,7 @@ impl Bare {
                 by[1],
             ])
             .args(["-m", "512M", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"])
-            .args(["-serial", "stdio", "-append", COMMAND_LINE, "-kernel"])
+            .args(["-serial", "stdio", "-append", &self.command_line, "-kernel"])
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(archive);
@@ -91,6 +96,12 @@ impl Bare {
     }
 }
 
+/// How many thousand ticks a second the processor counts, as ours are told too: on a busy host the kernel cannot measure it, and waits for ever.
+fn ticks(machines: &Path) -> Option<u64> {
+    let noted = fs::read(machines.join("monitor-0")).ok()?;
+    serde_json::from_slice::<serde_json::Value>(&noted).ok()?.get("ticks")?.as_u64()
+}
+
 /// A virtiofsd that shows this host's files, ended when dropped.
 struct Served(Child);
 
@@ -99,7 +110,8 @@ impl Served {
         let _ = fs::remove_file(socket);
         let child = Command::new(VIRTIOFSD)
             .arg(format!("--socket-path={}", socket.display()))
-            .args(["-o", "source=/", "-o", "cache=auto"])
+            // It cannot change roots into what is its root already.
+            .args(["-o", "source=/", "-o", "cache=auto", "-o", "sandbox=chroot"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
