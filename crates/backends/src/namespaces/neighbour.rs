@@ -31,6 +31,8 @@ pub(crate) struct Neighbour {
     pub(crate) devices: Vec<PathBuf>,
     /// What it finds open from 3 on; behind them comes what the keeper sends.
     pub(crate) descriptors: Vec<OwnedFd>,
+    /// Bytes of the largest file that it writes.
+    pub(crate) largest: u64,
     /// Where its output goes.
     pub(crate) output: OwnedFd,
     /// Where it hears from the keeper, and says why it cannot be executed.
@@ -96,7 +98,8 @@ fn wait_and_become(
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
     }
     let descriptors = neighbour.descriptors.into_iter().chain(sent).collect();
-    let cell = Cell { command: neighbour.command, trees, descriptors, output: neighbour.output, user };
+    let Neighbour { command, output, largest, .. } = neighbour;
+    let cell = Cell { command, trees, descriptors, output, user, largest };
     Err(cell::execute(cell)).during("execute the machine's monitor")
 }
 
