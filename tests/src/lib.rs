@@ -34,6 +34,7 @@ mod world;
 pub use binary::binary;
 pub use events::Events;
 pub use internet::{Internet, internet};
+pub use machine::not_for_a_machine;
 pub use process::{Airlock, Output, Running};
 pub use terminal::Terminal;
 pub use who::{Who, has_program, not_applicable, skip, who};

@@ -70,7 +70,7 @@ pub(crate) fn left(sandbox: &Sandbox, spec: &Spec) -> Left {
         Some(DiskBy::Tmpfs) => return Left::Nothing,
         // Its keeper has it mounted to its end.
         Some(DiskBy::Kernel) => drop(sandbox.lock()),
-        Some(DiskBy::Watched) | None => {
+        Some(DiskBy::Watched | DiskBy::Machine) | None => {
             let layer = std::fs::File::open(sandbox.workspace_layer());
             if layer.map_or(true, |layer| store::is_empty(layer.as_fd())) {
                 // Layers below it may hold changes too; those that cannot be looked at may.

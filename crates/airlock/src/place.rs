@@ -101,7 +101,8 @@ mod machines {
     /// What machines need and have here, behind what is known of this host otherwise.
     pub(crate) fn examine(home: &Path, report: &mut Report) {
         let own = |name, status, says: String, fix| Finding { name, status, says, fix, stops_run: false };
-        let monitor = Monitor::find(home);
+        let kernel = kernel::Kernel::usual(home);
+        let monitor = Monitor::find(home, kernel.as_ref().ok());
         report.findings.push(match &monitor {
             Some(monitor) => {
                 own("qemu", Status::Ok, format!("QEMU {} runs micro-VMs", monitor.version), None)
@@ -112,7 +113,7 @@ mod machines {
                 own("qemu", Status::Missing, says, Some(fix))
             }
         });
-        report.findings.push(match kernel::Kernel::usual(home) {
+        report.findings.push(match kernel {
             Ok(kernel) => {
                 own("vm-kernel", Status::Ok, format!("micro-VMs boot Linux {}", kernel.version), None)
             }

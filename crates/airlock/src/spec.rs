@@ -14,7 +14,7 @@ use airlock_protocol::{
     Name,
     files::{Provided, VolumeUse},
     policy::Policy,
-    spec::{Limits, Mount, Script, Spec, Stdio, Workspace},
+    spec::{self, Disk, DiskBy, Limits, Mount, Script, Spec, Stdio, Workspace},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -102,7 +102,7 @@ pub(crate) fn spec(
         tmpfs: args.tmpfs.clone(),
         env,
         user: user.to_owned(),
-        limits: limits(args),
+        limits: limits(args, host.root.as_ref().is_some_and(|root| root.image.is_some())),
         cap_add: args.cap_add.clone(),
         cap_drop: args.cap_drop.clone(),
         read_only: args.read_only,
@@ -206,13 +206,18 @@ fn kept_name(project: &Path, directory: &Path) -> String {
     format!("keep-{}-{}-{digits}", word(project), word(directory))
 }
 
-fn limits(args: &RunArgs) -> Limits {
+fn limits(args: &RunArgs, has_image: bool) -> Limits {
+    let is_machine = args.backend.map(spec::Place::from) == Some(spec::Place::Microvm);
+    let disk = args.disk.map(|disk| match disk.by {
+        DiskBy::Kernel if is_machine && has_image => Disk { by: DiskBy::Machine, ..disk },
+        _ => disk,
+    });
     Limits {
         memory: args.memory,
         cpu_millis: args.cpus,
         pids: args.pids,
         nofile: args.nofile,
-        disk: args.disk,
+        disk,
         timeout_ms: args.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
     }
 }
@@ -245,7 +250,7 @@ pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure>
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Disk, DiskBy, Place, Publish, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Place, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
     use std::{io::Write, net::Ipv4Addr};
 

@@ -33,12 +33,14 @@ pub struct Cell {
     pub output: OwnedFd,
     /// The user and the group it is, in numbers of this user namespace.
     pub user: (u32, u32),
+    /// Bytes of the largest file that it writes besides its output.
+    pub largest: u64,
 }
 
 /// The id it has inside: nobody's.
 const NOBODY: u32 = 65_534;
 
-/// Most bytes it may write into any file: its output.
+/// Most bytes it may write into any file where it has none but its output.
 const MOST_OUTPUT: u64 = 256 << 10;
 /// Threads of all cells of one user namespace, of which there is one.
 const MOST_THREADS: u64 = 128;
@@ -108,7 +110,7 @@ fn become_lone(lone: Lone, (uid, gid): (u32, u32)) -> io::Result<Infallible> {
     }
     let trees = Trees::open(&lone.shown, &files, &lone.devices)?;
     let Lone { command, descriptors, output, .. } = lone;
-    become_program(Cell { command, trees, descriptors, output, user })
+    become_program(Cell { command, trees, descriptors, output, user, largest: 0 })
 }
 
 /// Becomes the program; returns only with why not. It ends with its parent.
@@ -140,7 +142,7 @@ fn become_program(cell: Cell) -> io::Result<Infallible> {
     crate::fd::close_on_exec_from(first_free)?;
     for (resource, most) in [
         (Resource::Core, 0),
-        (Resource::Fsize, MOST_OUTPUT),
+        (Resource::Fsize, MOST_OUTPUT.max(cell.largest)),
         (Resource::Nproc, MOST_THREADS),
         (Resource::Nofile, MOST_FILES),
     ] {

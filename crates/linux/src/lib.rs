@@ -5,6 +5,7 @@
 //! | [`clone`] | new processes in new namespaces, pidfds |
 //! | [`idmap`] | ids inside and outside |
 //! | [`mount`] | trees, overlays, masks, pivot |
+//! | [`interfaces`] | what is covered of `/proc` and `/sys`, what is in `/dev` |
 //! | [`fuse`] | file systems that a process serves |
 //! | [`lock`] | locks that meet those of the whole host |
 //! | [`fd`] | passing and closing descriptors |
@@ -36,6 +37,7 @@ pub mod fd;
 pub mod fence;
 pub mod fuse;
 pub mod idmap;
+pub mod interfaces;
 pub mod job;
 pub mod lock;
 pub mod mount;

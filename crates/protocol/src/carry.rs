@@ -65,6 +65,9 @@ pub struct Machine {
     pub user: u32,
     /// Whether it has an address of version 6.
     pub ipv6: bool,
+    /// Its root on disks of its own; nothing where the root is served.
+    #[serde(default)]
+    pub disks: Option<Disks>,
 }
 
 /// What the end at the host is told.
@@ -98,6 +101,33 @@ pub struct Now {
     /// And nanoseconds.
     pub nanoseconds: u32,
 }
+
+/// A root on disks: the image, read-only, and a disk for what programs change in it. The served files lie over it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disks {
+    /// Where served files are shown; told by who serves them.
+    pub shown: Vec<Shown>,
+    /// Served files that are copied into the root where it has none, as a program would find them.
+    pub copied: Vec<String>,
+    /// Directories that are there in any case.
+    pub directories: Vec<String>,
+    /// Whether the root cannot be written.
+    pub read_only: bool,
+}
+
+/// One place of a root at which served files are shown.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Shown {
+    /// Where.
+    pub path: String,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// How a machine knows the disk with the image.
+pub const IMAGE_DISK: &str = "airlock-image";
+/// How it knows its own disk.
+pub const OWN_DISK: &str = "airlock-own";
 
 /// The first message a machine gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -441,6 +471,11 @@ mod tests {
             nested: switches[0],
             set_id: switches[1],
             ipv6: switches[2],
+            disks: switches[0].then(|| Disks {
+                shown: vec![Shown { path: "/etc/hosts".to_owned(), is_directory: switches[1] }],
+                read_only: switches[2],
+                ..Disks::default()
+            }),
             processes: numbers.0,
             shared_memory: numbers.1,
             user: numbers.2,

@@ -351,6 +351,15 @@ pub enum DiskBy {
     Tmpfs,
     /// The keeper looks several times a second and freezes the sandbox.
     Watched,
+    /// The root is a disk of that size of a machine's own; what else it writes is watched.
+    Machine,
+}
+
+impl DiskBy {
+    /// Whether the keeper looks at what is written on the host.
+    pub fn is_watched(self) -> bool {
+        matches!(self, DiskBy::Watched | DiskBy::Machine)
+    }
 }
 
 /// What happens when the program ends by itself.

@@ -237,6 +237,8 @@ pub enum By {
     LoopImage,
     /// A file system of that size in memory.
     Tmpfs,
+    /// A disk of that size of a machine's own.
+    BlockDevice,
     /// Nothing: this host cannot, and it was not asked for.
     Nothing,
 }
@@ -288,6 +290,7 @@ impl From<DiskBy> for By {
             DiskBy::Kernel => By::LoopImage,
             DiskBy::Tmpfs => By::Tmpfs,
             DiskBy::Watched => By::Keeper,
+            DiskBy::Machine => By::BlockDevice,
         }
     }
 }

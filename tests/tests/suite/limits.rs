@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Whether a flag for control groups can be enforced here. Root always can; the refusal of others must say the fix.
-fn can_enforce(world: &World, flag: &str, value: &str) -> bool {
+pub(crate) fn can_enforce(world: &World, flag: &str, value: &str) -> bool {
     let tried = world.airlock(["run", flag, value, "--", "true"]).run();
     if tried.code == 0 {
         return true;

@@ -43,6 +43,8 @@ mod keeper;
 mod limits;
 mod limits_disk;
 mod microvm;
+mod microvm_disk;
+mod microvm_flags;
 mod microvm_memory;
 mod net;
 mod net_clients;

@@ -49,7 +49,9 @@ fn copies_of_a_machine_go_on_where_its_programs_were_and_it_goes_on_too() {
         // Its open file goes on, without a hole; what came later is not there; what ran runs.
         let script = "cat /tmp/kept; ls /tmp/before /tmp/after 2>/dev/null; pgrep -f '[s]leep 7777' >/dev/null && echo runs; hostname; \
                       date +%s; head -c 16 /dev/urandom | od -An -tx1 | tr -d ' '";
+        let before = now();
         let told = lines(&world.exec(copy, script).run().succeeded());
+        let asked = before - 5..=now() + 5;
         let numbers: Vec<u64> = told.iter().map_while(|line| line.parse().ok()).collect();
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
         assert!(numbers.len() as u64 > first, "{numbers:?}");
@@ -57,7 +59,8 @@ fn copies_of_a_machine_go_on_where_its_programs_were_and_it_goes_on_too() {
         let name = world.state(copy)["name"].as_str().expect("a name").to_owned();
         assert_eq!(rest[..3], ["/tmp/before", "runs", &name], "{told:?}");
         let time: i64 = rest[3].parse().expect("a time");
-        assert!((time - now()).abs() <= 5, "{time} is not {}", now());
+        // An emulated processor may take long between telling the time and its end.
+        assert!(asked.contains(&time), "{time} is not in {asked:?}");
         random.push(rest[4].to_owned());
     }
     assert_ne!(random[0], random[1]);

@@ -1,6 +1,6 @@
 //! `airlock run`: streams, exit codes, signals, environment, identity.
 
-use airlock_tests::{Who, World, who};
+use airlock_tests::{Who, World, not_for_a_machine, who};
 use rustix::process::Signal;
 use std::{fs::File, io::Read as _, os::fd::OwnedFd, process::Stdio, time::Duration};
 
@@ -38,7 +38,9 @@ fn pipes_stay_pipes_and_files_stay_files() {
     let null = world.sh([], "test -c /dev/stdin && wc -c");
 
     assert_eq!(pipes.run().succeeded(), "text");
-    assert_eq!(file.run().succeeded(), "from a file\n");
+    if !not_for_a_machine("a file that is a standard stream is a pipe inside") {
+        assert_eq!(file.run().succeeded(), "from a file\n");
+    }
     assert_eq!(null.run().succeeded().trim(), "0");
 }
 
@@ -302,6 +304,11 @@ fn a_user_that_is_nonsense_is_refused() {
 
 #[test]
 fn a_program_ends_when_its_time_is_up() {
+    if not_for_a_machine(
+        "an emulated processor takes longer than 0.3 s until a program knows what to do at its end",
+    ) {
+        return;
+    }
     let world = World::new();
 
     let output = world

@@ -6,6 +6,7 @@ use super::{
     files,
     fork::FORK,
     images::{self, DOCKER_PULL, PODMAN_PULL},
+    machine::{self, VIRTIO_FS},
     many::CROWDS,
     opened::{self, HAPROXY, MITMPROXY, SQUID},
     ours::As,
@@ -41,7 +42,7 @@ const fn goal(measure: &'static str, ours: As, against: Option<&'static str>, bo
     Goal { measure, ours, against, border }
 }
 
-const GOALS: [Goal; 54] = [
+const GOALS: [Goal; 63] = [
     goal("start", As::Root, Some(BWRAP), Border::AtMost(1.5)),
     goal("start", As::Single, Some(BWRAP_USER), Border::AtMost(1.5)),
     goal("start", As::WithRanges, Some(BWRAP_USER), Border::AtMost(2.0)),
@@ -96,6 +97,15 @@ const GOALS: [Goal; 54] = [
     goal(images::PULL, As::Root, Some(PODMAN_PULL), Border::AtMost(0.7)),
     goal(images::START, As::Root, Some(images::HOST), Border::AtMost(1.2)),
     goal(images::REBUILD, As::Root, None, Border::AtMost(300.0)),
+    goal(machine::BOOT, As::Root, Some(machine::BARE), Border::AtMost(1.3)),
+    goal(machine::WARM, As::Root, Some(machine::COLD), Border::AtMost(0.3)),
+    goal(machine::KVM, As::Root, None, Border::AtMost(500.0)),
+    goal(machine::WORK[0].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
+    goal(machine::WORK[1].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
+    goal(machine::WORK[2].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
+    goal(machine::WORK[3].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
+    goal(machine::WORK[4].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
+    goal(machine::WORK[5].0, As::Root, Some(VIRTIO_FS), Border::AtMost(2.0)),
 ];
 
 /// One verdict for each goal whose measurement was made.
@@ -132,6 +142,7 @@ fn words(goal: &Goal) -> String {
             format!("diff of 20,000 files: {} {border} ms", goal.ours.name())
         }
         None if goal.measure == FORK => format!("fork of 1 GB: {} {border} ms", goal.ours.name()),
+        None if goal.measure == machine::KVM => format!("{}: {} {border} ms", goal.measure, goal.ours.name()),
         None if goal.measure == images::REBUILD => format!("rebuild: {} {border} ms", goal.ours.name()),
         None => format!("{}: {} {border} MB", goal.measure, goal.ours.name()),
     }

@@ -2,7 +2,8 @@
 //! Debian's packages. Rounds are interleaved, so that a busy moment of the machine hits all alike; figures are
 //! medians, and only the ratios carry over to another machine.
 //!
-//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images`, `--strict` (a goal that is missed or not measured is an error).
+//! `--rounds N` (50), `--only start|exec|idle|many|way|gate|opened|files|fork|served|images|machine`, `--strict` (a goal that is missed or not measured is an error),
+//! `--binary FILE` (an airlock that was built before, in place of the one that is given out).
 
 mod contender;
 mod dockerd;
@@ -13,6 +14,7 @@ mod gate;
 mod goals;
 mod idle;
 mod images;
+mod machine;
 mod many;
 mod oci;
 mod opened;
@@ -28,11 +30,12 @@ use contender::Figure;
 use dockerd::Dockerd;
 use oci::Bundle;
 use ours::{As, Ours, Person};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 pub(crate) use way::{serve, time};
 
 /// The peers. What is missing is measured as `skipped`.
-const PEERS: [Package; 15] = [
+const PEERS: [Package; 16] = [
+    Package { name: "qemu-system-x86", program: "qemu-system-x86_64", reason: "peer, and runs machines" },
     Package { name: "bubblewrap", program: "bwrap", reason: "peer" },
     Package { name: "crun", program: "crun", reason: "peer" },
     Package { name: "runc", program: "runc", reason: "peer" },
@@ -59,6 +62,7 @@ struct Options {
     rounds: usize,
     only: Option<String>,
     on_miss: OnMiss,
+    binary: Option<PathBuf>,
 }
 
 /// What a missed goal means for the exit code.
@@ -80,7 +84,7 @@ struct Field {
 }
 
 /// The measurements, by the word of `--only`.
-const MEASURES: [(&str, Measure); 11] = [
+const MEASURES: [(&str, Measure); 12] = [
     ("start", start::measure),
     ("exec", exec::measure),
     ("idle", idle::measure),
@@ -92,6 +96,7 @@ const MEASURES: [(&str, Measure); 11] = [
     ("fork", fork::measure),
     ("served", served::measure),
     ("images", images::measure),
+    ("machine", machine::measure),
 ];
 
 /// Takes the number of rounds, gives one figure per contender.
@@ -106,7 +111,7 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     if let Err(why) = system::install(&PEERS) {
         println!("{why:#}");
     }
-    let field = prepare()?;
+    let field = prepare(options.binary.as_deref())?;
     let mut figures = Vec::new();
     for (name, measure) in MEASURES {
         if options.only.as_deref().is_none_or(|only| only == name) {
@@ -126,20 +131,23 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
 }
 
 fn options(args: Vec<String>) -> Result<Options> {
-    let mut options = Options { rounds: 50, only: None, on_miss: OnMiss::Tell };
+    let mut options = Options { rounds: 50, only: None, on_miss: OnMiss::Tell, binary: None };
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--rounds" => options.rounds = args.next().context("--rounds wants a number")?.parse()?,
             "--only" => options.only = Some(args.next().context("--only wants a measurement")?),
+            "--binary" => options.binary = Some(args.next().context("--binary wants a file")?.into()),
             "--strict" => options.on_miss = OnMiss::Fail,
-            other => bail!("unknown argument {other}; known are --rounds N, --only NAME, --strict"),
+            other => {
+                bail!("unknown argument {other}; known are --rounds N, --only NAME, --binary FILE, --strict")
+            }
         }
     }
     let known = |only: &String| MEASURES.iter().any(|(name, _)| name == only);
     if let Some(only) = options.only.as_ref().filter(|only| !known(only)) {
         bail!(
-            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images"
+            "there is no measurement {only}; there are start, exec, idle, many, way, gate, opened, files, fork, served, images, machine"
         );
     }
     if options.rounds == 0 {
@@ -148,14 +156,14 @@ fn options(args: Vec<String>) -> Result<Options> {
     Ok(options)
 }
 
-fn prepare() -> Result<Field> {
+fn prepare(built: Option<&Path>) -> Result<Field> {
     let scratch = Scratch::new("promises")?;
     let bundle = Bundle::new(&scratch);
     let docker = match &bundle {
         Ok(bundle) => Dockerd::start(&scratch, bundle),
         Err(_) => Err(anyhow::anyhow!("there is no root file system for it")),
     };
-    let binary = ours::binary(&scratch);
+    let binary = ours::binary(&scratch, built);
     // Nobody's state may lie in what sandboxes show of the host, such as /var: root's lies in root's home, as by default.
     let home = std::env::home_dir().context("this user has no home directory")?;
     let at_home = Scratch::below(&home, "promises")?;

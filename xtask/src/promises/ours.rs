@@ -1,7 +1,7 @@
 //! Airlock as it is given out (static, release), run by each kind of user.
 //!
-//! That binary takes minutes to build. For trials, `AIRLOCK_PROMISES_BIN=target/release/airlock cargo xtask promises …`
-//! measures the binary named there; figures of SPECIFICATION.md say so where they were taken with one.
+//! That binary takes minutes to build. For trials, `--binary target/release/airlock` measures the one named there; figures of
+//! SPECIFICATION.md say so where they were taken with one.
 
 use super::contender::output;
 use crate::{
@@ -23,8 +23,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the binary that is measured in place of the one that is given out.
-const GIVEN: &str = "AIRLOCK_PROMISES_BIN";
 /// Longer than any crowd takes to be removed.
 const LONGEST_TO_SETTLE: Duration = Duration::from_secs(30);
 
@@ -72,10 +70,10 @@ impl As {
     }
 }
 
-/// Builds the binary, or takes the one that was named, and puts it where every user can run it.
-pub(crate) fn binary(scratch: &Scratch) -> Result<PathBuf> {
-    let built = match std::env::var_os(GIVEN).filter(|given| !given.is_empty()) {
-        Some(given) => PathBuf::from(given),
+/// Builds the binary, unless it was built before, and puts it where every user can run it.
+pub(crate) fn binary(scratch: &Scratch, built: Option<&Path>) -> Result<PathBuf> {
+    let built = match built {
+        Some(built) => built.to_owned(),
         None => dist::for_this_machine()?,
     };
     println!("measuring {}", built.display());
@@ -148,6 +146,11 @@ impl Ours {
         let mut command = self.person.command(&self.binary);
         command.arg(verb).env("AIRLOCK_HOME", &self.state);
         command
+    }
+
+    /// Its state directory.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
     }
 
     /// Its settings.

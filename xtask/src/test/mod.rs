@@ -27,7 +27,8 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 47] = [
+const PACKAGES: [Package; 48] = [
+    Package { name: "squashfs-tools", program: "mksquashfs", reason: "images as disks of machines" },
     Package {
         name: "qemu-system-x86",
         program: "qemu-system-x86_64",
@@ -255,7 +256,7 @@ fn login(user: &User, command: &mut Command) {
         .env("LANG", "C.UTF-8")
         .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin")
         .env("AIRLOCK_TEST_USER", user.name);
-    for name in ["AIRLOCK_TEST_STRICT", "CI", "RUST_BACKTRACE", "TERM"] {
+    for name in ["AIRLOCK_TEST_STRICT", "AIRLOCK_TEST_BACKEND", "CI", "RUST_BACKTRACE", "TERM"] {
         command.envs(env::var_os(name).map(|value| (name, value)));
     }
 }

@@ -187,6 +187,7 @@ fn limit_words(enforced: &Enforced) -> String {
         By::Rlimit => "by a resource limit",
         By::Keeper => "watched by the keeper",
         By::Quota => "by a project quota",
+        By::BlockDevice => "by a disk of its own",
         By::LoopImage => "by a file system of that size",
         By::Tmpfs => "in memory",
         By::Nothing => "not enforced: this host cannot",

@@ -24,17 +24,28 @@ const LAST: &str = "TRAILER!!!";
 /// Directories that the first program mounts something at.
 const PLACES: [&str; 5] = ["dev", "proc", "sys", "new", "modules"];
 
-/// The archive of a machine: the carrier as `/init`, the guest, and the kernel's modules in the order they are loaded in.
+/// The kernel's modules, each kind in the order it is loaded in.
+#[derive(Debug, Clone, Copy)]
+pub struct Modules<'a> {
+    /// Those of every machine.
+    pub usual: &'a [(String, Vec<u8>)],
+    /// Those of one with disks.
+    pub for_disks: &'a [(String, Vec<u8>)],
+}
+
+/// The archive of a machine: the carrier as `/init`, the guest, and the kernel's modules.
 #[must_use]
-pub fn of_machine(carrier: &[u8], guest: &[u8], modules: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub fn of_machine(carrier: &[u8], guest: &[u8], modules: Modules<'_>) -> Vec<u8> {
     let mut archive = Archive::default();
     PLACES.iter().for_each(|place| archive.directory(place));
     archive.file("init", 0o755, carrier);
     archive.file("guest", 0o755, guest);
-    let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
-    archive.file("modules/order", 0o644, order.as_bytes());
-    for (name, module) in modules {
-        archive.file(&format!("modules/{name}"), 0o644, module);
+    for (file, modules) in [("order", modules.usual), ("disk", modules.for_disks)] {
+        let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
+        archive.file(&format!("modules/{file}"), 0o644, order.as_bytes());
+        for (name, module) in modules {
+            archive.file(&format!("modules/{name}"), 0o644, module);
+        }
     }
     archive.finish()
 }
@@ -103,12 +114,15 @@ mod tests {
 
     #[test]
     fn a_machine_loads_its_modules_in_their_order() {
-        let modules = [("b.ko".to_owned(), b"B".to_vec()), ("a.ko".to_owned(), b"A".to_vec())];
-        let bytes = of_machine(b"carrier", b"guest", &modules);
+        let usual = [("b.ko".to_owned(), b"B".to_vec()), ("a.ko".to_owned(), b"A".to_vec())];
+        let for_disks = [("d.ko".to_owned(), b"D".to_vec())];
+        let modules = Modules { usual: &usual, for_disks: &for_disks };
+        let bytes = of_machine(b"carrier", b"guest", modules);
         let text = String::from_utf8_lossy(&bytes);
 
         assert!(text.contains("modules/order\0"), "{text}");
         assert!(text.contains("b.ko\na.ko\n"), "{text}");
-        assert_eq!(bytes, of_machine(b"carrier", b"guest", &modules));
+        assert!(text.contains("modules/disk\0"), "{text}");
+        assert_eq!(bytes, of_machine(b"carrier", b"guest", modules));
     }
 }

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -28,6 +29,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Its modules, in the order they are loaded in.
     pub modules: Vec<PathBuf>,
+    /// Those that only a machine with disks loads.
+    pub disk_modules: Vec<PathBuf>,
     /// Tells it from all others.
     pub digest: String,
 }
@@ -47,6 +50,13 @@ pub const MODULES: [&str; 12] = [
     "inet_diag",
     "tcp_diag",
 ];
+
+/// Modules that a machine needs whose root is on disks, loaded when that is known.
+pub const DISK_MODULES: [&str; 3] = ["virtio_blk", "squashfs", "overlay"];
+/// Names the modules that every machine loads.
+const ORDER: &str = "order";
+/// Names those for disks.
+const DISK_ORDER: &str = "disk";
 
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]
@@ -85,10 +95,9 @@ impl Kernel {
         for (name, digest) in &digests {
             verify(&kernel.join(name), digest)?;
         }
-        let order = read(&kernel.join("order"))?;
         let digest = digest_of(&[&serde_json::to_vec(&digests).unwrap_or_default()]);
-        let modules = String::from_utf8_lossy(&order).lines().map(|name| kernel.join(name)).collect();
-        Ok(Kernel { version, image: kernel.join("vmlinuz"), modules, digest })
+        let (modules, disk_modules) = (named(&kernel, ORDER)?, named(&kernel, DISK_ORDER)?);
+        Ok(Kernel { version, image: kernel.join("vmlinuz"), modules, disk_modules, digest })
     }
 
     /// A person's own. Its modules are the files that `FILE.modules/order` names, in that directory; without it they are built in.
@@ -96,18 +105,14 @@ impl Kernel {
         let mut folder = image.as_os_str().to_owned();
         folder.push(".modules");
         let folder = PathBuf::from(folder);
-        let order = match fs::read_to_string(folder.join("order")) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => String::new(),
-            other => other.map_err(|source| Error::File { path: folder.join("order"), source })?,
-        };
-        let modules: Vec<PathBuf> = order.lines().map(|name| folder.join(name)).collect();
+        let (modules, disk_modules) = (named(&folder, ORDER)?, named(&folder, DISK_ORDER)?);
         let mut parts = vec![read(image)?];
-        for module in &modules {
+        for module in modules.iter().chain(&disk_modules) {
             parts.push(read(module)?);
         }
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         let version = image.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        Ok(Kernel { version, image: image.to_owned(), modules, digest: digest_of(&parts) })
+        Ok(Kernel { version, image: image.to_owned(), modules, disk_modules, digest: digest_of(&parts) })
     }
 
     /// What it boots into, made where it is not here yet.
@@ -121,13 +126,15 @@ impl Kernel {
             verify(&path, &whole)?;
             return Ok((path, digest));
         }
-        let mut modules = Vec::new();
-        for module in &self.modules {
-            let name =
-                module.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            modules.push((name, read(module)?));
-        }
-        let archive = initramfs::of_machine(carrier, guest, &modules);
+        let contents = |modules: &[PathBuf]| -> Result<Vec<(String, Vec<u8>)>, Error> {
+            let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            modules.iter().map(|module| Ok((name(module), read(module)?))).collect()
+        };
+        let modules = initramfs::Modules {
+            usual: &contents(&self.modules)?,
+            for_disks: &contents(&self.disk_modules)?,
+        };
+        let archive = initramfs::of_machine(carrier, guest, modules);
         put(&path, &archive)?;
         put(&noted, digest_of(&[&archive]).as_bytes())?;
         Ok((path, digest))
@@ -143,21 +150,24 @@ pub fn install(
 ) -> Result<Kernel, Error> {
     let kernel = folder(home).join("kernels").join(version);
     let mut digests = BTreeMap::new();
-    let mut order = String::new();
     let mut place = |name: &str, content: &[u8]| {
         digests.insert(name.to_owned(), digest_of(&[content]));
         put(&kernel.join(name), content)
     };
     place("vmlinuz", image)?;
-    for module in MODULES {
-        let name = format!("{module}.ko");
-        let content = found(module).map_err(|source| Error::File { path: PathBuf::from(&name), source })?;
-        if let Some(content) = content {
-            place(&name, &content)?;
-            order += &format!("{name}\n");
+    for (file, modules) in [(ORDER, MODULES.as_slice()), (DISK_ORDER, DISK_MODULES.as_slice())] {
+        let mut order = String::new();
+        for module in modules.iter().copied() {
+            let name = format!("{module}.ko");
+            let content =
+                found(module).map_err(|source| Error::File { path: PathBuf::from(&name), source })?;
+            if let Some(content) = content {
+                place(&name, &content)?;
+                order += &format!("{name}\n");
+            }
         }
+        place(file, order.as_bytes())?;
     }
-    place("order", order.as_bytes())?;
     put(&kernel.join("digests.json"), &serde_json::to_vec(&Digests(digests)).unwrap_or_default())?;
     put(&folder(home).join("current"), version.as_bytes())?;
     Kernel::usual(home)
@@ -186,6 +196,16 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
+/// The modules that a file in their directory names; none where there is no such file.
+fn named(modules: &Path, file: &str) -> Result<Vec<PathBuf>, Error> {
+    let path = modules.join(file);
+    match fs::read_to_string(&path) {
+        Ok(order) => Ok(order.lines().map(|name| modules.join(name)).collect()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(Error::File { path, source }),
+    }
+}
+
 fn parse<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let broken = |err: serde_json::Error| Error::File { path: path.to_owned(), source: err.into() };
     serde_json::from_slice(&read(path)?).map_err(broken)
@@ -198,17 +218,34 @@ pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), Error> {
     fs::create_dir_all(parent).map_err(failed)?;
     let temporary = beside(path, &format!("new-{}", std::process::id()));
     fs::write(&temporary, content).map_err(failed)?;
-    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o444)).map_err(failed)?;
+    make_readable(&temporary).map_err(failed)?;
     fs::rename(&temporary, path).map_err(failed)
 }
 
-fn verify(path: &Path, digest: &str) -> Result<(), Error> {
+/// All may read it, nobody writes it.
+pub(super) fn make_readable(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o444))
+}
+
+/// The digest of a file, which may be larger than the memory.
+pub(super) fn digest_of_file(path: &Path) -> io::Result<String> {
+    let (mut file, mut hash) = (fs::File::open(path)?, Sha256::new());
+    let mut piece = vec![0; 1 << 20];
+    while let count @ 1.. = file.read(&mut piece)? {
+        hash.update(piece.get(..count).unwrap_or_default());
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Compares a file with its digest, unless it is the one that was compared last.
+pub(super) fn verify(path: &Path, digest: &str) -> Result<(), Error> {
+    let failed = |source| Error::File { path: path.to_owned(), source };
     let noted = beside(path, "checked");
-    let identity = identity(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    let identity = identity(path).map_err(failed)?;
     if fs::read_to_string(&noted).is_ok_and(|noted| noted == identity) {
         return Ok(());
     }
-    if digest_of(&[&read(path)?]) != digest.trim() {
+    if digest_of_file(path).map_err(failed)? != digest.trim() {
         return Err(Error::Changed(path.to_owned()));
     }
     put(&noted, identity.as_bytes())

@@ -1,6 +1,7 @@
 //! The keeper's side: the namespaces of a sandbox, the carrier in the guest's place, and the monitor beside it.
 
 use super::{
+    disk::{self, Disks},
     kernel::{Error, Kernel},
     memory::Saved,
     monitor::Monitor,
@@ -69,6 +70,7 @@ struct Started {
 struct Wires {
     ports: [OwnedFd; 2],
     orders: OwnedFd,
+    disks: Option<disk::Opened>,
     talk: OwnedFd,
     output: OwnedFd,
 }
@@ -104,14 +106,14 @@ impl Microvm {
                 Some("--backend namespaces"),
             ));
         }
-        let monitor = Monitor::find(home).ok_or_else(|| {
-            let why = format!("there is no {}", qemu::PROGRAM);
-            refusal(5, what, Some(&why), Some("apt-get install qemu-system-x86"))
-        })?;
         let kernel = match own {
             Some(path) => Kernel::own(path),
             None => Kernel::usual(home),
         };
+        let monitor = Monitor::find(home, kernel.as_ref().ok()).ok_or_else(|| {
+            let why = format!("there is no {}", qemu::PROGRAM);
+            refusal(5, what, Some(&why), Some("apt-get install qemu-system-x86"))
+        })?;
         let kernel = kernel.map_err(|err| no_kernel(&err))?;
         let archive =
             kernel.archive(home, programs.carrier, programs.guest).map_err(|err| no_kernel(&err))?;
@@ -127,7 +129,7 @@ impl Microvm {
 
     /// Boots and saves a machine of this size, unless one is saved already.
     pub fn warm_up(&self, memory: u64) -> io::Result<()> {
-        warm::make(&self.home, &self.bare(memory, 1), self.names(), How::Again)
+        warm::make(&self.home, &self.bare(memory, 1, Disks::None), self.names(), How::Again)
     }
 
     /// What tells machines of this size from others: QEMU's version, and what they boot into.
@@ -135,8 +137,14 @@ impl Microvm {
         (&self.monitor.version, &self.archive.1)
     }
 
+    /// The machine of a sandbox before it is connected with anything; disks that it has are empty.
+    fn blank(&self, plan: &Plan) -> qemu::Machine {
+        let disks = disk::wanted(plan).map_or(Disks::None, |_| Disks::Blank);
+        self.bare(memory(plan), processors(plan), disks)
+    }
+
     /// A machine of this size that is connected with nothing.
-    fn bare(&self, memory: u64, processors: u64) -> qemu::Machine {
+    fn bare(&self, memory: u64, processors: u64, disks: Disks) -> qemu::Machine {
         let text = |path: &Path| path.display().to_string();
         qemu::Machine {
             memory,
@@ -144,13 +152,14 @@ impl Microvm {
             by: self.monitor.by(),
             boot: (text(&self.kernel.image), text(&self.archive.0)),
             cables: Cables::Nothing { orders: 0 },
+            disks,
         }
     }
 
     /// What tells this machine from others that could not go on from its memory.
     fn key(&self, plan: &Plan) -> String {
         let (version, boot) = self.names();
-        warm::key(&self.bare(memory(plan), processors(plan)), version, boot)
+        warm::key(&self.blank(plan), version, boot)
     }
 
     /// What a sandbox goes on from: its own memory, where it was saved; else that of a machine like it, freshly booted.
@@ -162,9 +171,8 @@ impl Microvm {
                 .map(|(memory, known)| GoesOn { memory: Some(memory), known: Some(known) });
         }
         let (version, boot) = self.names();
-        let machine = self.bare(memory(plan), processors(plan));
         // Where there is none it boots, which is slow: whoever looks at it is told why.
-        let (memory, why) = match warm::find(&self.home, &machine, version, boot) {
+        let (memory, why) = match warm::find(&self.home, &self.blank(plan), version, boot) {
             Ok(memory) => (Some(memory), None),
             Err(why) => (None, Some(why)),
         };
@@ -173,19 +181,25 @@ impl Microvm {
     }
 
     fn neighbour(&self, plan: &Plan, wires: Wires, saved: Option<OwnedFd>) -> Neighbour {
-        let number = |place: usize| i32::try_from(place).unwrap_or(i32::MAX).saturating_add(3);
-        let cables = Cables::Sandbox {
-            link: number(0),
-            files: number(1),
-            orders: number(2),
-            saved: saved.as_ref().map(|_| number(3)),
-            tap: Some(number(3 + usize::from(saved.is_some()))),
+        let Wires { ports, orders, disks, talk, output } = wires;
+        let mut descriptors = Vec::new();
+        let mut number = |descriptor: OwnedFd| {
+            descriptors.push(descriptor);
+            i32::try_from(descriptors.len()).unwrap_or(i32::MAX).saturating_add(2)
         };
+        let [link, files] = ports.map(&mut number);
+        let orders = number(orders);
+        let largest = disks.as_ref().map_or(0, |disks| disks.bytes);
+        let disks = disks
+            .map_or(Disks::None, |disks| Disks::These { image: number(disks.image), own: number(disks.own) });
+        let saved = saved.map(&mut number);
+        // The keeper sends it, so that it comes behind the others.
+        let tap = i32::try_from(descriptors.len()).unwrap_or(i32::MAX).saturating_add(3);
+        let cables = Cables::Sandbox { link, files, orders, saved, tap: Some(tap) };
         let boot = (KERNEL.to_owned(), INITRAMFS.to_owned());
-        let machine = qemu::Machine { boot, cables, ..self.bare(memory(plan), processors(plan)) };
+        let machine = qemu::Machine { boot, cables, ..self.bare(memory(plan), processors(plan), disks) };
         let words = qemu::command(&machine);
         let devices = machine.by.devices();
-        let Wires { ports, orders, talk, output } = wires;
         Neighbour {
             command: words.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
             shown: qemu::SHOWN.map(PathBuf::from).to_vec(),
@@ -194,7 +208,8 @@ impl Microvm {
                 (INITRAMFS.into(), self.archive.0.clone()),
             ],
             devices,
-            descriptors: ports.into_iter().chain([orders]).chain(saved).collect(),
+            descriptors,
+            largest,
             output,
             talk,
         }
@@ -219,8 +234,12 @@ impl Microvm {
         let (socket, monitor_orders) = fd::pair()?;
         let output = plan.disk.with_file_name("machine.log");
         let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
+        let disks = match disk::open(&self.home, plan) {
+            Ok(disks) => disks,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let ports = [link_port, files_port];
-        let wires = Wires { ports, orders: monitor_orders, talk: monitor_talk, output: file.into() };
+        let wires = Wires { ports, orders: monitor_orders, disks, talk: monitor_talk, output: file.into() };
         let neighbour = self.neighbour(plan, wires, memory);
         let resumes = known.is_some();
         let descriptors = [link, files, outcome.into(), orders.into()].into_iter().chain(known).collect();
@@ -293,7 +312,7 @@ impl Backend for Microvm {
     }
 
     fn help_next(&self, plan: &Plan) -> io::Result<()> {
-        warm::make(&self.home, &self.bare(memory(plan), processors(plan)), self.names(), How::Once)
+        warm::make(&self.home, &self.blank(plan), self.names(), How::Once)
     }
 }
 
@@ -316,6 +335,7 @@ fn machine(plan: &Plan) -> carry::Machine {
         shared_memory: plan.bounds.memory.value / 2,
         user: plan.user.uid,
         ipv6: true,
+        disks: disk::orders(plan),
     }
 }
 

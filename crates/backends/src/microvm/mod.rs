@@ -3,6 +3,7 @@
 //! - [`launch`]: the `Backend`; what it adds to that of namespaces
 //! - [`monitor`]: which program runs machines here, and how
 //! - [`qemu`], [`firecracker`]: what these programs are told; pure
+//! - [`disk`]: disks of a machine whose root is an image
 //! - [`kernel`]: kernels and their modules in the state directory
 //! - [`initramfs`]: what a machine boots into; pure
 //! - [`memory`]: the memory of a machine, saved
@@ -10,6 +11,7 @@
 //! - [`qmp`]: what QEMU is asked while a machine is saved
 //! - [`trial`]: whether this host's processor runs machines
 
+pub mod disk;
 pub mod firecracker;
 pub mod initramfs;
 pub mod kernel;

@@ -1,6 +1,9 @@
 //! Which program runs machines on this host, and by what.
 
-use super::{kernel, qemu, trial};
+use super::{
+    kernel::{self, Kernel},
+    qemu, trial,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -21,14 +24,15 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Looks for it; `None` where there is none. What takes long is remembered until the host boots again or the program is another.
+    /// Looks for it, and whether it boots this kernel on the host's processor; `None` where there is none. What takes long is
+    /// remembered until the host boots again or the program is another.
     #[must_use]
-    pub fn find(home: &Path) -> Option<Monitor> {
+    pub fn find(home: &Path, kernel: Option<&Kernel>) -> Option<Monitor> {
         if std::env::consts::ARCH != "x86_64" {
             return None;
         }
         let Facts { version, ticks, .. } = Facts::known(home)?;
-        let emulated = trial::why_not(home, &version);
+        let emulated = trial::why_not(home, &version, kernel);
         Some(Monitor { version, emulated, ticks })
     }
 

@@ -1,5 +1,6 @@
 //! What QEMU is told. Pure.
 
+use super::disk::{self, Disks};
 use airlock_protocol::carry::{FILES_PORT, LINK_PORT};
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct Machine {
     pub boot: (String, String),
     /// What it is connected with.
     pub cables: Cables,
+    /// Its disks.
+    pub disks: Disks,
 }
 
 /// What a machine is connected with: numbers of descriptors.
@@ -102,6 +105,7 @@ pub fn command(machine: &Machine) -> Vec<String> {
     add("-device", "virtio-balloon-device,free-page-reporting=on");
     add("-device", "virtio-rng-device");
     add("-device", "virtio-net-device,netdev=net,mac=02:61:69:72:6c:6b");
+    disk::words(machine.disks).iter().for_each(|(flag, value)| add(flag, value));
     connect(machine.cables, &mut add);
     add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
     words.extend(["-nodefaults", "-no-user-config", "-nographic", "-no-reboot"].map(str::to_owned));
@@ -158,6 +162,7 @@ mod tests {
             by: By::Emulation { ticks: Some(2_445_430) },
             boot: (KERNEL.into(), INITRAMFS.into()),
             cables: Cables::Sandbox { link: 3, files: 4, tap: Some(7), saved: Some(6), orders: 5 },
+            disks: Disks::None,
         }
     }
 

@@ -18,16 +18,17 @@ use std::{
     time::Duration,
 };
 
-/// Why it does not; `None` where it does. Remembered until the host boots again, or QEMU, the device or the kernel is another.
+/// Why it does not boot this kernel; `None` where it does. Remembered for each kernel, until the host boots again, or QEMU or the device is another.
 #[must_use]
-pub fn why_not(home: &Path, version: &str) -> Option<String> {
+pub fn why_not(home: &Path, version: &str, kernel: Option<&Kernel>) -> Option<String> {
     let Ok(device) = fs::metadata("/dev/kvm") else { return Some("there is no /dev/kvm".to_owned()) };
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let uid = rustix::process::geteuid().as_raw();
-    let kernel = Kernel::usual(home).ok();
-    let booted = kernel.as_ref().map_or("none", |kernel| kernel.digest.as_str());
+    let booted = kernel.map_or("none", |kernel| kernel.digest.as_str());
     let key = format!("{version} {} {} {uid} {} {booted}", device.rdev(), device.ctime(), boot.trim());
-    let noted = kernel::folder(home).join(format!("kvm-{uid}"));
+    // One note for each, so that two kernels in turn are not tried at each start.
+    let short: String = booted.chars().take(SHORT).collect();
+    let noted = kernel::folder(home).join(format!("kvm-{uid}-{short}"));
     if let Ok(text) = fs::read_to_string(&noted)
         && let Some((told, why)) = text.split_once('\n')
         && told == key
@@ -43,6 +44,9 @@ pub fn why_not(home: &Path, version: &str) -> Option<String> {
     let _ = kernel::put(&noted, format!("{key}\n{}", why.as_deref().unwrap_or_default()).as_bytes());
     why
 }
+
+/// Letters of a kernel's digest that tell its note from others.
+const SHORT: usize = 16;
 
 fn may_open() -> bool {
     fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
@@ -78,10 +82,19 @@ fn attempt(home: &Path) -> Option<String> {
 fn boots_not(kernel: &Path) -> Option<String> {
     match boot(kernel) {
         Ok(Ok(())) => None,
-        Ok(Err(_)) => {
-            Some(format!("KVM is there and boots no kernel ({} s were not enough)", PATIENCE.as_secs()))
-        }
+        Ok(Err(err)) => Some(format!("KVM is there and boots no kernel ({})", last_of(&err))),
         Err(err) => Some(format!("{}: {err}", qemu::PROGRAM)),
+    }
+}
+
+/// Why a boot had no end that was told.
+fn last_of(err: &qmp::Error) -> String {
+    match err {
+        qmp::Error::Silent(err) if err.kind() == io::ErrorKind::WouldBlock => {
+            format!("{} s were not enough", PATIENCE.as_secs())
+        }
+        qmp::Error::Silent(_) => "QEMU ended before it".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -127,6 +140,40 @@ fn firmware_that_ends() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_monitor_that_ended_at_once_is_not_told_as_one_that_was_too_slow() {
+        let (ours, theirs) = fd::pair().unwrap();
+        drop(theirs);
+        let gone = Qmp::connect(ours.into(), PATIENCE).unwrap_err();
+        assert_eq!(last_of(&gone), "QEMU ended before it");
+
+        let (ours, _theirs) = fd::pair().unwrap();
+        let slow = Qmp::connect(ours.into(), Duration::from_millis(1)).unwrap_err();
+        assert_eq!(last_of(&slow), "10 s were not enough");
+    }
+
+    #[test]
+    fn what_is_noted_of_a_kernel_is_told_again_and_counts_for_no_other() {
+        let home = tempfile::tempdir().unwrap();
+        let kernel = |digest: &str| Kernel {
+            version: String::new(),
+            image: "/nowhere".into(),
+            modules: Vec::new(),
+            disk_modules: Vec::new(),
+            digest: digest.to_owned(),
+        };
+        let (one, two) = (kernel(&"1".repeat(64)), kernel(&"2".repeat(64)));
+        let told = why_not(home.path(), "no version", Some(&one));
+
+        assert_eq!(why_not(home.path(), "no version", Some(&one)), told);
+        let _ = why_not(home.path(), "no version", Some(&two));
+        let notes = fs::read_dir(kernel::folder(home.path())).map_or(0, |entries| {
+            entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("kvm-")).count()
+        });
+        let has_device = Path::new("/dev/kvm").exists();
+        assert_eq!(notes, if has_device { 2 } else { 0 });
+    }
 
     #[test]
     fn the_firmware_begins_sixteen_bytes_before_its_end() {

@@ -6,6 +6,7 @@
 //! ```
 
 use super::{
+    disk::Disks,
     kernel::{beside, digest_of, folder},
     memory,
     qemu::{self, Cables, Machine},
@@ -107,7 +108,8 @@ pub(super) fn key(machine: &Machine, version: &str, boot: &str) -> String {
         qemu::By::Kvm => "kvm",
         qemu::By::Emulation { .. } => "tcg",
     };
-    let words = format!("2 {version} {by} {} {} {boot}", machine.memory, machine.processors);
+    let disks = if machine.disks == Disks::None { "" } else { " disks" };
+    let words = format!("2 {version} {by} {} {} {boot}{disks}", machine.memory, machine.processors);
     digest_of(&[words.as_bytes()])
 }
 
@@ -181,6 +183,7 @@ mod tests {
             by: By::Emulation { ticks: Some(1) },
             boot: ("/kernel".into(), "/initramfs".into()),
             cables: Cables::Nothing { orders: 0 },
+            disks: Disks::None,
         }
     }
 
@@ -192,6 +195,7 @@ mod tests {
             key(&Machine { memory: 256 << 20, ..machine() }, "7.2", "a"),
             key(&Machine { processors: 2, ..machine() }, "7.2", "a"),
             key(&Machine { by: By::Kvm, ..machine() }, "7.2", "a"),
+            key(&Machine { disks: Disks::Blank, ..machine() }, "7.2", "a"),
             key(&machine(), "8.0", "a"),
             key(&machine(), "7.2", "b"),
         ] {

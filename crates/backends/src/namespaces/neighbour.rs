@@ -31,6 +31,8 @@ pub(crate) struct Neighbour {
     pub(crate) devices: Vec<PathBuf>,
     /// What it finds open from 3 on; behind them comes what the keeper sends.
     pub(crate) descriptors: Vec<OwnedFd>,
+    /// Bytes of the largest file that it writes.
+    pub(crate) largest: u64,
     /// Where its output goes.
     pub(crate) output: OwnedFd,
     /// Where it hears from the keeper, and says why it cannot be executed.
@@ -68,16 +70,33 @@ impl Ready {
         // Before PID 1 goes on to change the mounts that both see.
         let trees = Trees::open(&neighbour.shown, &files, &neighbour.devices)
             .during("show the machine's monitor its files")?;
+        let (here, there) = fd::pair().during("wait for the machine's monitor")?;
         match clone::fork(Namespaces::NONE, None).during("fork the machine's monitor")? {
-            Side::Parent(_) => Ok(()),
-            Side::Child => run(neighbour, trees, nobody),
+            Side::Parent(_) => {
+                drop(there);
+                await_leave(&here).during("wait for the machine's monitor")
+            }
+            Side::Child => {
+                drop(here);
+                run(neighbour, trees, nobody, there)
+            }
         }
     }
 }
 
-fn run(neighbour: Neighbour, trees: Trees, user: (u32, u32)) -> ! {
+/// Waits until the other end is closed: the monitor has mounts of its own, or is gone and has told the keeper why.
+///
+/// While PID 1 changes the root of a mount namespace that both are in, the kernel takes the monitor for one behind a chroot(2), and
+/// refuses it a user namespace (user_namespaces(7), EPERM).
+fn await_leave(end: &OwnedFd) -> io::Result<()> {
+    fd::receive_with_fds(end.as_fd(), &mut [0u8; 1], &mut Vec::new()).map(|_| ())
+}
+
+fn run(neighbour: Neighbour, trees: Trees, user: (u32, u32), waiting: OwnedFd) -> ! {
     let Ok(talk) = neighbour.talk.try_clone() else { clone::exit_now(125) };
-    let Err(failed) = wait_and_become(neighbour, trees, user);
+    let left = clone::unshare(Namespaces::MOUNT).during("leave the sandbox's mounts");
+    drop(waiting);
+    let Err(failed) = left.and_then(|()| wait_and_become(neighbour, trees, user));
     let mut text = vec![FAILED];
     text.extend_from_slice(chain(&failed).as_bytes());
     let _ = fd::send_all(talk.as_fd(), &text, &[]);
@@ -96,7 +115,8 @@ fn wait_and_become(
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
     }
     let descriptors = neighbour.descriptors.into_iter().chain(sent).collect();
-    let cell = Cell { command: neighbour.command, trees, descriptors, output: neighbour.output, user };
+    let Neighbour { command, output, largest, .. } = neighbour;
+    let cell = Cell { command, trees, descriptors, output, user, largest };
     Err(cell::execute(cell)).during("execute the machine's monitor")
 }
 

@@ -5,7 +5,10 @@ use airlock_engine::{
     Plan,
     plan::{Base, INSTALL_HINTS},
 };
-use airlock_linux::mount::{self, Access, Depth};
+use airlock_linux::{
+    interfaces::{DEVICE_LINKS, DEVICES, MASKED, READ_ONLY},
+    mount::{self, Access, Depth},
+};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::{
     ffi::CString,
@@ -15,41 +18,8 @@ use std::{
     path::Path,
 };
 
-/// Covered: the files give nothing, the directories are empty. Each tells about the host or changes it.
-const MASKED: [&str; 17] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/kmsg",
-    "/proc/kpagecgroup",
-    "/proc/kpagecount",
-    "/proc/kpageflags",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/sysrq-trigger",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-];
-/// Readable only.
-const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
 /// Enough for sockets and pid files.
 const RUN_SIZE: &std::ffi::CStr = c"67108864";
-/// Device nodes every program expects: name, major, minor.
-const DEVICES: [(&str, u32, u32); 6] =
-    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
-const DEVICE_LINKS: [(&str, &str); 5] = [
-    ("fd", "/proc/self/fd"),
-    ("stdin", "/proc/self/fd/0"),
-    ("stdout", "/proc/self/fd/1"),
-    ("stderr", "/proc/self/fd/2"),
-    ("ptmx", "pts/ptmx"),
-];
-
 /// Mounts them all below `root`.
 pub(super) fn mount_all(plan: &Plan, root: BorrowedFd<'_>, covers: &mut Covers) -> Result<(), Failed> {
     let proc = mount::proc().during("mount a fresh /proc")?;

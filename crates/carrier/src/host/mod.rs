@@ -4,6 +4,7 @@
 //!
 //! - [`descriptors`]: what the keeper passes, as streams
 //! - [`files`]: the machine's files
+//! - [`shown`]: what of them lies over a root on disks
 //! - [`rest`]: while the machine's memory is saved, and how a copy of it goes on
 //! - [`saved`]: what is written down for a copy
 //! - [`numbers`]: what programs are called by a keeper that did not start them
@@ -13,6 +14,7 @@ pub(crate) mod files;
 mod numbers;
 mod rest;
 mod saved;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -125,7 +127,10 @@ fn prepare() -> io::Result<(Host, Signals, Server)> {
     let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
     let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
     let port = fd::inherited(carry::LINK_SOCKET)?;
-    let Orders { machine, resumes } = orders(fd::inherited(carry::ORDERS)?)?;
+    let Orders { mut machine, resumes } = orders(fd::inherited(carry::ORDERS)?)?;
+    if let Some(disks) = &mut machine.disks {
+        disks.shown = shown::look()?;
+    }
     let saved = match resumes {
         true => Some(Saved::read(fd::inherited(carry::KNOWN)?)?),
         false => None,

@@ -19,8 +19,8 @@ use std::{
 const MODULES: &str = "/modules";
 const PORTS: &str = "/sys/class/virtio-ports";
 /// How long a device may take to show itself.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PAUSE: Duration = Duration::from_millis(2);
 /// Most open files that a process can be allowed.
 const MOST_FILES: u64 = 1 << 20;
 const FILES: u64 = 1024;
@@ -39,7 +39,7 @@ pub(super) fn boot() -> Result<Ports, Failed> {
     }
     // Where memory runs out, a program is ended and not what carries it.
     fs::write("/proc/self/oom_score_adj", "-1000").during("outlive a want of memory")?;
-    load_modules()?;
+    load_modules("order")?;
     let limit = Rlimit { current: Some(FILES), maximum: Some(MOST_FILES) };
     rustix::process::setrlimit(Resource::Nofile, limit).during("allow open files")?;
     let limit = Rlimit { current: None, maximum: None };
@@ -59,9 +59,9 @@ fn mount(kind: &str, place: &str) -> io::Result<()> {
     }
 }
 
-/// In the order that is written there; none where a kernel has everything.
-fn load_modules() -> Result<(), Failed> {
-    let order = match fs::read_to_string(Path::new(MODULES).join("order")) {
+/// Those that a file names, in the order that is written there; none where a kernel has everything.
+pub(super) fn load_modules(file: &str) -> Result<(), Failed> {
+    let order = match fs::read_to_string(Path::new(MODULES).join(file)) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.during("read which modules are needed")?,
     };

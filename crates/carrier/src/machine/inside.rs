@@ -1,11 +1,12 @@
 //! The process that becomes the guest: namespaces of its own in the machine, the served root, the seal that programs have in
 //! namespaces. The wall does not depend on it; it is there so that flags mean the same.
 
-use super::{During as _, Failed};
+use super::{During as _, Failed, disk};
 use airlock_linux::{
     caps::{self, CapSet},
     clone::{self, Namespaces},
     fd,
+    interfaces::{DEVICE_LINKS, DEVICES, MASKED, READ_ONLY},
     mount::{self, Depth},
     seccomp::{Filter, Nested, Relax, SetId},
     spawn,
@@ -23,28 +24,6 @@ use std::{
     path::Path,
 };
 
-/// Covered: they tell about the machine or change it.
-const MASKED: [&str; 8] = [
-    "proc/acpi",
-    "proc/interrupts",
-    "proc/kcore",
-    "proc/keys",
-    "proc/kmsg",
-    "proc/sysrq-trigger",
-    "proc/timer_list",
-    "sys/firmware",
-];
-/// Readable only.
-const READ_ONLY: [&str; 4] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys"];
-const DEVICES: [(&str, u32, u32); 6] =
-    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
-const DEVICE_LINKS: [(&str, &str); 5] = [
-    ("fd", "/proc/self/fd"),
-    ("stdin", "/proc/self/fd/0"),
-    ("stdout", "/proc/self/fd/1"),
-    ("stderr", "/proc/self/fd/2"),
-    ("ptmx", "pts/ptmx"),
-];
 /// Where the root is put together.
 const PLACE: &str = "/inside";
 
@@ -83,10 +62,16 @@ fn become_guest(inside: Inside) -> Result<Infallible, Failed> {
     std::fs::write("/proc/self/oom_score_adj", "0")
         .during("leave programs as they are for a want of memory")?;
     rustix::system::sethostname(machine.hostname.as_bytes()).during("set the host name")?;
-    let tree = receive(&inside.talk)?;
+    let (files, disk) = receive(&inside.talk)?;
     mount::make_private().during("make the mounts private")?;
-    let root = attach_root(&tree)?;
+    let root = attach_root(disk.as_ref().unwrap_or(&files))?;
+    if let (Some(disks), Some(_)) = (&machine.disks, &disk) {
+        disk::furnish(disks, root.as_fd(), &files)?;
+    }
     system(machine, root.as_fd(), &inside.terminals)?;
+    if machine.disks.as_ref().is_some_and(|disks| disks.read_only) {
+        mount::make_read_only(root.as_fd(), Depth::One).during("make the root read-only")?;
+    }
     rustix::process::fchdir(&root).during("enter the root")?;
     rustix::mount::mount_move(".", "/").during("move the root")?;
     rustix::process::chroot(".").during("enter the root")?;
@@ -99,11 +84,13 @@ fn become_guest(inside: Inside) -> Result<Infallible, Failed> {
     Err(spawn::execute_guest(inside.guest, inside.link)).during("execute the guest")
 }
 
-/// The root, as soon as it is served.
-fn receive(talk: &OwnedFd) -> Result<OwnedFd, Failed> {
+/// The files, as soon as they are served, and the root where it is on disks.
+fn receive(talk: &OwnedFd) -> Result<(OwnedFd, Option<OwnedFd>), Failed> {
     let (mut byte, mut descriptors) = ([0; 1], Vec::new());
     fd::receive_with_fds(talk.as_fd(), &mut byte, &mut descriptors).during("hear of the root")?;
-    descriptors.pop().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear of the root")
+    let mut descriptors = descriptors.into_iter();
+    let files = descriptors.next().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof));
+    Ok((files.during("hear of the root")?, descriptors.next()))
 }
 
 fn attach_root(tree: &OwnedFd) -> Result<OwnedFd, Failed> {
@@ -135,10 +122,10 @@ fn system(machine: &Machine, root: BorrowedFd<'_>, terminals: &OwnedFd) -> Resul
     attach_at(dev.as_fd(), "mqueue", &mount::mqueue().during("make /dev/mqueue")?)?;
     attach_at(dev.as_fd(), "pts", terminals)?;
     for path in MASKED {
-        cover(root, path).during(&format!("cover /{path}"))?;
+        cover(root, path).during(&format!("cover {path}"))?;
     }
     for path in READ_ONLY {
-        fix(root, path).during(&format!("make /{path} read-only"))?;
+        fix(root, path).during(&format!("make {path} read-only"))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! - [`boot`]: until it waits for its orders; there a warm machine is saved
 //! - [`orders`]: what it is for
 //! - [`files`]: the root, which the host serves
+//! - [`disk`]: a root on disks, and what is served over it
 //! - [`inside`]: the process that becomes the guest
 //! - [`published`]: connections from outside to its loopback address
 //! - [`rest`]: standing still, so that its memory can be saved
@@ -11,6 +12,7 @@
 
 mod boot;
 mod descriptors;
+mod disk;
 mod files;
 mod inside;
 mod orders;
@@ -69,6 +71,8 @@ pub(crate) fn run() -> io::Result<()> {
     if let Err(failed) = ended {
         eprintln!("airlock-carrier: {failed}");
     }
+    // What lies on a disk of its own is there at the next start.
+    rustix::fs::sync();
     // Every VMM takes a restart for the end; not every one has a switch to turn off.
     rustix::system::reboot(rustix::system::RebootCommand::Restart)?;
     Ok(())
@@ -121,13 +125,20 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
     drop((their_link, their_talk));
     // From here on this process has more than one thread.
     let files = Arc::new(Files::mount(ports.files).during("mount the served files")?);
-    fd::send_all(talk.as_fd(), b"r", &[files.tree()]).during("speak to the guest's process")?;
+    let disks = machine.disks.as_ref().map(|_| disk::mount()).transpose()?;
+    let root = disks.as_ref().map(|(root, _)| root.as_fd());
+    let trees: Vec<_> = [files.tree()].into_iter().chain(root).collect();
+    fd::send_all(talk.as_fd(), b"r", &trees).during("speak to the guest's process")?;
     await_guest(&talk)?;
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
     published::take_in().during("take in published connections")?;
-    let settled = files.clone();
-    let settling = settle::Settling::start(move || drop(settled.settle())).during("start a thread")?;
+    let (settled, own) = (files.clone(), disks.map(|(_, own)| own));
+    let settle = move || {
+        drop(settled.settle());
+        let _ = own.as_ref().map(rustix::fs::syncfs);
+    };
+    let settling = settle::Settling::start(settle).during("start a thread")?;
     let inside = serve::Inside { terminals, names: names_of(child.pid), files };
     serve::Served::new(guest, mux, inside, settling).during("watch the files")
 }

@@ -19,11 +19,7 @@ use crate::{
     store::{Sandbox, Store},
 };
 use airlock_linux::{lock, spawn};
-use airlock_protocol::{
-    SandboxId,
-    fingerprint::fingerprint,
-    spec::{DiskBy, Spec},
-};
+use airlock_protocol::{SandboxId, fingerprint::fingerprint, spec::Spec};
 use rustix::fs::{CWD, IFlags, Mode, OFlags};
 use std::{
     ffi::OsString,
@@ -43,7 +39,7 @@ const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 /// Takes a spare disk for a sandbox that has none, if there is one that fits. Without one the sandbox makes its own.
 pub(super) fn adopt(sandbox: &Sandbox, spec: &Spec, caller: &Caller, etc: &[(&'static str, String)]) {
-    let own_disk = spec.limits.disk.is_none_or(|disk| disk.by == DiskBy::Watched);
+    let own_disk = spec.limits.disk.is_none_or(|disk| disk.by.is_watched());
     // What is made in advance would hide what a layer below has in the same place.
     let has_layers = sandbox.chain().map_or(true, |chain| !chain.layers.is_empty());
     if base::is_layered(spec) || !own_disk || has_layers || spec.user != "0" || sandbox.disk().exists() {

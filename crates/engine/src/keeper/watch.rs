@@ -3,13 +3,7 @@
 use super::{Keeper, plan};
 use crate::store::{UPPER, WORKSPACE};
 use airlock_linux::disk;
-use airlock_protocol::{
-    control::Refusal,
-    guest::ToGuest,
-    size,
-    spec::{Disk, DiskBy},
-    state::Status,
-};
+use airlock_protocol::{control::Refusal, guest::ToGuest, size, spec::Disk, state::Status};
 use std::{fs, io, path::Path, rc::Rc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -107,7 +101,7 @@ impl Keeper {
 
 /// Looks after the disk as long as the sandbox lives.
 pub(super) async fn disk(keeper: Rc<Keeper>) {
-    let watched = keeper.plan.bounds.disk.filter(|disk| disk.by == DiskBy::Watched);
+    let watched = keeper.plan.bounds.disk.filter(|disk| disk.by.is_watched());
     let mut ticks = interval(if watched.is_some() { WATCHED } else { RESERVE });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;

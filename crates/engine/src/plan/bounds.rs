@@ -58,6 +58,7 @@ const LEAST_MACHINE_MEMORY: u64 = 128 << 20;
 /// Of the monitor and of whoever serves files: the code of an emulated processor alone may take 64 MB.
 const MACHINE: Besides = Besides { memory: 256 << 20, pids: 128 };
 const LEAST_DISK: u64 = 4 << 20;
+const LEAST_MACHINE_DISK: u64 = airlock_linux::disk::SMALLEST_OF_MACHINE;
 
 /// Bytes of memory, processes and open files of a sandbox that nobody bounds otherwise.
 pub fn usual() -> (u64, u64, u64) {
@@ -79,6 +80,9 @@ pub fn resolve(limits: &Limits, caller: &Caller, place: Place) -> Result<Bounds,
     }
     if limits.disk.is_some_and(|disk| disk.bytes < LEAST_DISK) {
         return Err(too_small("--disk", LEAST_DISK));
+    }
+    if limits.disk.is_some_and(|disk| disk.by == DiskBy::Machine && disk.bytes < LEAST_MACHINE_DISK) {
+        return Err(too_small("--disk", LEAST_MACHINE_DISK));
     }
     if [limits.pids, limits.nofile, limits.cpu_millis].contains(&Some(0)) || limits.timeout_ms == Some(0) {
         return Err(refusal(

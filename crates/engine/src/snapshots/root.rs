@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     plan::{
-        Base, Caller,
+        Base, Caller, Lower, Plan,
         base::{self, Owners},
         chain,
         ids::{self, IDS},
@@ -112,25 +112,51 @@ pub fn whole(
         trees.extend(changed(layer, &caller, &ids).map_err(|err| failed(&err))?);
     }
     if let Base::Layers(lower) = base::of(&origin.spec, store, &caller, &user)? {
-        for lower in lower {
-            let extent = |to: u32| Extent { inside: 0, outside: to, count: IDS };
-            let is_mapped = caller.is_root() && lower.owners == Owners::Host;
-            let tree = match is_mapped.then(|| first(&ids)).flatten() {
-                Some((user, group)) => mapped(CWD, &lower.tree, extent(user), extent(group)),
-                None => open_dir(&lower.tree),
-            };
-            trees.push(tree.map_err(|err| failed(&err))?);
-        }
+        trees.extend(below(&lower, &caller, &ids).map_err(|err| failed(&err))?);
     }
+    let form = Form::of_root(not_after);
+    pack(&trees, &ids, form, out, progress).map_err(|err| failed(&err))
+}
+
+/// Writes the trees of an image to `out` as one archive, as sandboxes of this user see them.
+pub fn of_image(plan: &Plan, out: &File) -> Result<u64, Refusal> {
+    let failed =
+        |err: &dyn std::error::Error| refusal(125, "this image could not be packed", Some(&chain(err)), None);
+    let Base::Layers(lower) = &plan.base else { return Ok(0) };
+    let ids = ids::of_images(&plan.caller, &plan.user).map;
+    let trees = below(lower, &plan.caller, &ids).map_err(|err| failed(&err))?;
+    pack(&trees, &ids, Form::of_root(None), out, &mut |_| {}).map_err(|err| failed(&err))
+}
+
+/// The trees of an image, topmost first, with the ids of images.
+fn below(lower: &[Lower], caller: &Caller, ids: &IdMap) -> io::Result<Vec<OwnedFd>> {
+    let open = |lower: &Lower| {
+        let extent = |to: u32| Extent { inside: 0, outside: to, count: IDS };
+        let is_mapped = caller.is_root() && lower.owners == Owners::Host;
+        match is_mapped.then(|| first(ids)).flatten() {
+            Some((user, group)) => mapped(CWD, &lower.tree, extent(user), extent(group)),
+            None => open_dir(&lower.tree),
+        }
+    };
+    lower.iter().map(open).collect()
+}
+
+fn pack(
+    trees: &[OwnedFd],
+    ids: &IdMap,
+    form: Form<'_>,
+    out: &File,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, within::Error> {
     let trees: Vec<BorrowedFd<'_>> = trees.iter().map(|tree| tree.as_fd()).collect();
     let work = |progress: &mut dyn FnMut(u64)| {
         let mut out = BufWriter::with_capacity(PIECE, out);
-        let packed = merge::pack(&trees, Form::of_root(not_after), &mut out, progress);
+        let packed = merge::pack(&trees, form, &mut out, progress);
         let packed = packed.map_err(|err| chain(&err))?;
         out.flush().map_err(|err| chain(&err))?;
         Ok(packed.left_out)
     };
-    within::run(&ids, progress, work).map_err(|err| failed(&err))
+    within::run(ids, progress, work)
 }
 
 /// Who the sandbox's user was: an ordinary user is that one inside, so their files tell it.

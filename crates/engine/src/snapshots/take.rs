@@ -29,6 +29,7 @@ pub fn settle(sandbox: &Sandbox, _lock: &Lock, guard: &Guard) -> Result<Option<C
         return Ok(Some(chain));
     }
     let spec = sandbox.spec().map_err(|err| refused(&err))?;
+    refuse_machines_disk(&spec)?;
     if is_bounded(&spec) {
         return Ok(None);
     }
@@ -53,6 +54,7 @@ pub fn copied(
     refuse_depth(&chain_now)?;
     let (spec, state) =
         (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
+    refuse_machines_disk(&spec)?;
     let disk = match held {
         Some(disk) => open_held(&disk)?,
         None => open_disk(sandbox, &spec, state.status.is_live())?,
@@ -79,6 +81,7 @@ pub fn copied(
 pub fn written(sandbox: &Sandbox, held: Option<OwnedFd>) -> Result<Vec<(OwnedFd, IdMap)>, Refusal> {
     let (spec, state) =
         (sandbox.spec().map_err(|err| refused(&err))?, sandbox.state().map_err(|err| refused(&err))?);
+    refuse_machines_disk(&spec)?;
     let disk = match held {
         Some(disk) => Some(open_held(&disk)?),
         None if sandbox.disk().exists() => Some(open_disk(sandbox, &spec, state.status.is_live())?),
@@ -110,6 +113,17 @@ fn refuse_depth(chain: &Chain) -> Result<(), Refusal> {
     Err(refusal(125, &what, None, Some(fix)))
 }
 
+/// A file system that a machine wrote is read by that machine alone: the host's kernel would trust it.
+fn refuse_machines_disk(spec: &Spec) -> Result<(), Refusal> {
+    if spec.limits.disk.is_none_or(|disk| disk.by != DiskBy::Machine) {
+        return Ok(());
+    }
+    let what = "what this sandbox changed in its root cannot be taken from its disk";
+    let why = "the disk (--disk) is a file system that a machine wrote, and this host reads none of those";
+    let fix = "`airlock cp` copies files out of it; `airlock diff` and `airlock apply` show its workspace; without --disk, or with --disk SIZE,watched, its root lies on this host";
+    Err(refusal(125, what, Some(why), Some(fix)))
+}
+
 /// Whether its disk is a file system of its own that outlives it, and that only its keeper reaches while it runs.
 pub fn has_kernels_disk(spec: &Spec) -> bool {
     spec.limits.disk.is_some_and(|disk| disk.by == DiskBy::Kernel)
@@ -117,7 +131,7 @@ pub fn has_kernels_disk(spec: &Spec) -> bool {
 
 /// Whether its disk is a file system of its own.
 fn is_bounded(spec: &Spec) -> bool {
-    spec.limits.disk.is_some_and(|disk| disk.by != DiskBy::Watched)
+    spec.limits.disk.is_some_and(|disk| !disk.by.is_watched())
 }
 
 /// The directory of what it wrote, wherever that is.

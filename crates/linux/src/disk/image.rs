@@ -26,17 +26,40 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Everything is named, so that the host's mke2fs.conf decides nothing. All metadata stands at the front in few pieces, which
 /// makes the copy cheap; checksums let inode tables stay unwritten.
 const FEATURES: &str = "none,dir_index,dir_nlink,ext_attr,extent,extra_isize,filetype,flex_bg,huge_file,large_file,64bit,metadata_csum,sparse_super2";
+const WITH_JOURNAL: &str = "none,dir_index,dir_nlink,ext_attr,extent,extra_isize,filetype,flex_bg,has_journal,huge_file,large_file,64bit,metadata_csum,sparse_super2";
 const LAYOUT: &str = "lazy_itable_init=1,nodiscard,num_backup_sb=0,packed_meta_blocks=1";
 
 /// Opens the image of the sandbox kept in `dir`, made if missing, clean and locked. The lock belongs to the open file, which
 /// a loop device keeps: as long as the image is mounted anywhere, nobody else can open it here.
 pub(super) fn prepare(dir: &Path, bytes: u64, template_dir: &Path) -> Result<(PathBuf, File), Error> {
+    let (path, file) = open_or_make(&dir.join(NAME), &HOSTS, bytes, template_dir)?;
+    repair_if_needed(&path, &file)?;
+    Ok((path, file))
+}
+
+/// Opens the disk of a machine at `path`, made if missing, and locked as long as it is open. Whatever a machine wrote to it is nothing
+/// that this host looks at; so it has a journal, by which the machine repairs it.
+pub(super) fn of_machine(path: &Path, bytes: u64, template_dir: &Path) -> Result<File, Error> {
+    open_or_make(path, &MACHINES, bytes, template_dir).map(|(_, file)| file)
+}
+
+/// A kind of file system.
+struct Kind {
+    template: &'static str,
+    features: &'static str,
+    layout: &'static str,
+}
+
+const HOSTS: Kind = Kind { template: "disk-1", features: FEATURES, layout: LAYOUT };
+const MACHINES: Kind = Kind { template: "machine-1", features: WITH_JOURNAL, layout: LAYOUT };
+
+fn open_or_make(path: &Path, kind: &Kind, bytes: u64, template_dir: &Path) -> Result<(PathBuf, File), Error> {
     let bytes = bytes - bytes % BLOCK;
-    let path = dir.join(NAME);
+    let path = path.to_path_buf();
     let file = match open_existing(&path)? {
         Some(file) => file,
         None => {
-            make(&path, bytes, template_dir)?;
+            make(&path, kind, bytes, template_dir)?;
             open_existing(&path)?.ok_or_else(|| failed("open", &path)(io::ErrorKind::NotFound.into()))?
         }
     };
@@ -45,7 +68,6 @@ pub(super) fn prepare(dir: &Path, bytes: u64, template_dir: &Path) -> Result<(Pa
     if found != bytes {
         return Err(Error::OtherSize { path, asked: bytes, found });
     }
-    repair_if_needed(&path, &file)?;
     Ok((path, file))
 }
 
@@ -76,16 +98,16 @@ fn lock(path: &Path, file: &File) -> Result<(), Error> {
     }
 }
 
-fn make(path: &Path, bytes: u64, template_dir: &Path) -> Result<(), Error> {
-    let template = template(bytes, template_dir)?;
+fn make(path: &Path, kind: &Kind, bytes: u64, template_dir: &Path) -> Result<(), Error> {
+    let template = template(kind, bytes, template_dir)?;
     let (file, dir) = unnamed_beside(path)?;
     copy::sparse(&template, &file).map_err(failed("copy a template to", &dir))?;
     name(&file, path)
 }
 
 /// The empty file system of this size.
-fn template(bytes: u64, template_dir: &Path) -> Result<File, Error> {
-    let path = template_dir.join(format!("disk-1-{bytes}.img"));
+fn template(kind: &Kind, bytes: u64, template_dir: &Path) -> Result<File, Error> {
+    let path = template_dir.join(format!("{}-{bytes}.img", kind.template));
     if let Some(file) = open_existing(&path)? {
         return Ok(file);
     }
@@ -94,8 +116,22 @@ fn template(bytes: u64, template_dir: &Path) -> Result<File, Error> {
     file.set_len(bytes).map_err(failed("make", &path))?;
     let per_file = BYTES_PER_FILE.to_string();
     let arguments = [
-        "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-i", &per_file, "-O", FEATURES,
-        "-E", LAYOUT,
+        "-q",
+        "-F",
+        "-t",
+        "ext4",
+        "-m",
+        "0",
+        "-b",
+        "4096",
+        "-I",
+        "256",
+        "-i",
+        &per_file,
+        "-O",
+        kind.features,
+        "-E",
+        kind.layout,
     ];
     let ended = run("mkfs.ext4", &arguments, &file)?;
     if !ended.status.success() {

@@ -174,6 +174,21 @@ impl Error {
     }
 }
 
+/// The smallest disk of a machine: its journal alone takes 4 MB.
+pub const SMALLEST_OF_MACHINE: u64 = 16 << 20;
+
+/// Opens the disk of a machine at `path`: a file of so many bytes, made on first use with an empty ext4 in it, locked as long as it
+/// is open. This host never mounts it. `template_dir` (made if missing) keeps one empty image per size.
+///
+/// # Errors
+/// [`Error`] if `mkfs.ext4` is missing, the disk is in use or has another size.
+pub fn open_of_machine(path: &Path, bytes: u64, template_dir: &Path) -> Result<std::fs::File, Error> {
+    if bytes < SMALLEST_OF_MACHINE {
+        return Err(Error::TooSmall { bytes });
+    }
+    image::of_machine(path, bytes, template_dir)
+}
+
 /// Which bound [`open_limited`] would use for a sandbox kept in `dir`.
 #[must_use]
 pub fn backing(dir: &Path) -> Backing {
