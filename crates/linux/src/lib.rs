@@ -40,6 +40,7 @@ pub mod idmap;
 pub mod interfaces;
 pub mod job;
 pub mod lock;
+pub mod made_up;
 pub mod mount;
 pub mod net;
 pub mod probe;

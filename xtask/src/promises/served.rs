@@ -31,15 +31,20 @@ pub(crate) const WORK: [(&str, &str, &str); 6] = [
 /// Each round takes seconds.
 const MOST_ROUNDS: usize = 7;
 
-/// 256 MB in one file, then 5,000 files of 100 bytes; prints what each part took, in milliseconds. What was written is read
-/// again from behind the mount, not from the kernel's memory of it.
-const TIME: &str = r#"
+/// 256 MB in one file, then 5,000 files of 100 bytes; prints what each part took, in milliseconds.
+fn timing() -> String {
+    format!("files, megabytes = 5000, 256\n{WORKS}{TIMED}")
+}
+
+/// So many `megabytes` in one file, then so many `files` of 100 bytes, as parts with names. What was written is read again from
+/// behind the mount, not from the kernel's memory of it.
+pub(crate) const WORKS: &str = r#"
 import json, os, sys, time
 os.chdir(sys.argv[1])
-block, names = bytes(1 << 20), [f"f{number}" for number in range(5000)]
+block, names = bytes(1 << 20), [f"f{number}" for number in range(files)]
 def write():
     with open("large", "wb", buffering=0) as file:
-        for _ in range(256): file.write(block)
+        for _ in range(megabytes): file.write(block)
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 def read():
@@ -55,8 +60,12 @@ def opened():
         with open(name, "rb", buffering=0) as file: file.read()
 def unlink():
     for name in names: os.unlink(name)
+works = [("write", write), ("read", read), ("create", create), ("stat", stat), ("open", opened), ("unlink", unlink)]
+"#;
+
+const TIMED: &str = r#"
 took = {}
-for name, act in [("write", write), ("read", read), ("create", create), ("stat", stat), ("open", opened), ("unlink", unlink)]:
+for name, act in works:
     begin = time.monotonic()
     act()
     took[name] = (time.monotonic() - begin) * 1000
@@ -143,7 +152,7 @@ impl Lane {
             }
             Lane::Ours { ours, mount } => {
                 let flags = ["-q", "--workspace", "none", "--memory", "2G", "--mount", mount];
-                output(ours.airlock("run").args(flags).args(["--", "python3", "-c", TIME, "/m"]))?
+                output(ours.airlock("run").args(flags).args(["--", "python3", "-c", &timing(), "/m"]))?
             }
         };
         serde_json::from_str(&said).context("the program told no times")
@@ -151,5 +160,5 @@ impl Lane {
 }
 
 fn timed(place: &Path) -> Result<String> {
-    output(Command::new("python3").args(["-c", TIME]).arg(place))
+    output(Command::new("python3").args(["-c", &timing()]).arg(place))
 }

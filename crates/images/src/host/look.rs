@@ -14,6 +14,7 @@ use super::{
     scan::{now, times},
     secrets,
 };
+use airlock_linux::made_up;
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, FileType, Mode, OFlags, StatxFlags},
@@ -176,9 +177,6 @@ fn key(view: &View, tops: &[PathBuf]) -> Result<String, Error> {
     Ok(key)
 }
 
-/// Reads a file that the kernel makes up meanwhile, in few pieces: it does not say how long it will be.
 fn read(path: &str) -> Result<Vec<u8>, Error> {
-    let mut text = Vec::with_capacity(1 << 14);
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text));
-    read.map(|_| text).map_err(|source| Error::Read { path: path.into(), source })
+    made_up::read(path).map_err(|source| Error::Read { path: path.into(), source })
 }

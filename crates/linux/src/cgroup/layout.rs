@@ -13,12 +13,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::{
-    fmt, fs,
-    io::{self, Read as _},
-};
+use std::{fmt, fs, io};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::made_up;
 
 use super::cannot::{Cannot, Reason, delegated_name};
 
@@ -209,15 +208,9 @@ pub(super) trait Probe {
 /// # Errors
 /// If `/proc/self/mountinfo` or `/proc/self/cgroup` cannot be read.
 pub fn layout() -> io::Result<Layout> {
-    let (mountinfo, cgroup) = (made_up("/proc/self/mountinfo")?, made_up("/proc/self/cgroup")?);
+    let text = |path: &str| Ok::<_, io::Error>(String::from_utf8_lossy(&made_up::read(path)?).into_owned());
+    let (mountinfo, cgroup) = (text("/proc/self/mountinfo")?, text("/proc/self/cgroup")?);
     Ok(Layout::decide(parse(&mountinfo, &cgroup), rustix::process::geteuid().as_raw(), &Kernel))
-}
-
-/// The text of a file that the kernel makes up while it is read: it does not say how long it will be, and is best read in few pieces.
-fn made_up(path: &str) -> io::Result<String> {
-    let mut text = Vec::with_capacity(1 << 14);
-    fs::File::open(path)?.read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The hierarchies in `/proc/self/mountinfo` that have a controller we use, with the place `/proc/self/cgroup` gives us in them.

@@ -47,11 +47,10 @@ pub(super) fn of_machine(path: &Path, bytes: u64, template_dir: &Path) -> Result
 struct Kind {
     template: &'static str,
     features: &'static str,
-    layout: &'static str,
 }
 
-const HOSTS: Kind = Kind { template: "disk-1", features: FEATURES, layout: LAYOUT };
-const MACHINES: Kind = Kind { template: "machine-1", features: WITH_JOURNAL, layout: LAYOUT };
+const HOSTS: Kind = Kind { template: "disk-1", features: FEATURES };
+const MACHINES: Kind = Kind { template: "machine-1", features: WITH_JOURNAL };
 
 fn open_or_make(path: &Path, kind: &Kind, bytes: u64, template_dir: &Path) -> Result<(PathBuf, File), Error> {
     let bytes = bytes - bytes % BLOCK;
@@ -131,7 +130,7 @@ fn template(kind: &Kind, bytes: u64, template_dir: &Path) -> Result<File, Error>
         "-O",
         kind.features,
         "-E",
-        kind.layout,
+        LAYOUT,
     ];
     let ended = run("mkfs.ext4", &arguments, &file)?;
     if !ended.status.success() {

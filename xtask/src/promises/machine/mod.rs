@@ -9,6 +9,7 @@ use super::{
     Field,
     contender::{Figure, median, output},
     ours::{As, Ours},
+    served::WORKS,
     start::present,
 };
 use anyhow::{Context as _, Result, bail};
@@ -46,30 +47,13 @@ pub(crate) const WORK: [(&str, &str); 6] = [
 const MOST_ROUNDS: usize = 5;
 
 /// 16 MB in one file, then 300 files of 100 bytes; says the name of each part when it is done.
-const TIME: &str = r#"
-import os, sys
-os.chdir(sys.argv[1])
-block, names = bytes(1 << 20), [f"f{number}" for number in range(300)]
-def write():
-    with open("large", "wb", buffering=0) as file:
-        for _ in range(16): file.write(block)
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-def read():
-    with open("large", "rb", buffering=0) as file:
-        while file.read(1 << 20): pass
-def create():
-    for name in names:
-        with open(name, "wb", buffering=0) as file: file.write(block[:100])
-def stat():
-    for name in names: os.stat(name)
-def opened():
-    for name in names:
-        with open(name, "rb", buffering=0) as file: file.read()
-def unlink():
-    for name in names: os.unlink(name)
+fn timing() -> String {
+    format!("files, megabytes = 300, 16\n{WORKS}{TOLD}")
+}
+
+const TOLD: &str = r#"
 print("begin", flush=True)
-for name, act in [("write", write), ("read", read), ("create", create), ("stat", stat), ("open", opened), ("unlink", unlink)]:
+for name, act in works:
     act()
     print(name, flush=True)
 os.unlink("large")
@@ -95,7 +79,7 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
             machine.as_ref().map_err(told).and_then(|machine| machine.first_byte(Start::Warm))
         }),
         Lane::new("link", || machine.as_ref().map_err(told).and_then(Machine::files)),
-        Lane::new("virtio-fs", || bare.as_ref().map_err(told).and_then(|bare| bare.files(TIME))),
+        Lane::new("virtio-fs", || bare.as_ref().map_err(told).and_then(|bare| bare.files(&timing()))),
     ];
     for _ in 0..rounds.min(MOST_ROUNDS) {
         lanes.iter_mut().for_each(Lane::run);
@@ -218,7 +202,7 @@ impl Machine {
         let place = self.ours.workspace().join("machine-files");
         fs::create_dir_all(&place).context("could not make a directory")?;
         let mount = format!("{}:/m", place.display());
-        steps(self.run("-q").args(["--mount", &mount, "--", "python3", "-c", TIME, "/m"]))
+        steps(self.run("-q").args(["--mount", &mount, "--", "python3", "-c", &timing(), "/m"]))
     }
 }
 
