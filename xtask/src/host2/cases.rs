@@ -98,7 +98,8 @@ pub(super) fn product() -> Vec<Case> {
         (User::Root, WHAT_IS_WRITTEN_IS_BOUND_BY_QUOTA),
     ];
     let last = [User::Ranges, User::Root].into_iter().map(|user| (user, NOTHING_IS_LEFT));
-    everybody.chain(limited).chain(disks).chain(last).map(|(user, fact)| fact.of(user)).collect()
+    let paused = User::ALL.into_iter().map(|user| (user, PAUSE_TESTS_PASS));
+    everybody.chain(limited).chain(disks).chain(paused).chain(last).map(|(user, fact)| fact.of(user)).collect()
 }
 
 /// A case before it is somebody's.
@@ -300,6 +301,18 @@ const LIMITS_TESTS_PASS: Fact = Fact {
     script: r"failed=0
 for program in /suite/tests/black-box/*; do
     $program limits --test-threads=1 --skip flood --skip bomb --skip busy_loop --skip run_out || failed=1
+done
+exit $failed",
+    expect: Expect::TestsPass,
+};
+
+/// By the freezer of version 2 where there is a group, by the guest where there is none.
+const PAUSE_TESTS_PASS: Fact = Fact {
+    name: "pause_tests_pass",
+    seconds: 300,
+    script: r"failed=0
+for program in /suite/tests/black-box/*; do
+    $program pause_freezes a_paused_sandbox --test-threads=1 || failed=1
 done
 exit $failed",
     expect: Expect::TestsPass,
