@@ -157,10 +157,7 @@ impl<F: FnOnce()> Passage<F> {
         let passage = std::ptr::from_mut(self).cast();
         // SAFETY: this process stands still until the other has ended, which runs on a stack of its own.
         let pid = unsafe { libc::clone(run::<F>, stack.top(), flags, passage) };
-        match Pid::from_raw(pid) {
-            Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(pid),
-            _ => Err(io::Error::last_os_error()),
-        }
+        made(pid)
     }
 
     /// In the process in between.
@@ -231,8 +228,7 @@ pub fn fork_inside() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread (see above), so the copy is whole and may run any code.
     match unsafe { libc::fork() } {
         0 => Ok(None),
-        -1 => Err(io::Error::last_os_error()),
-        pid => Ok(Pid::from_raw(pid)),
+        pid => made(pid).map(Some),
     }
 }
 
@@ -293,10 +289,13 @@ pub(crate) fn stand_in_user_namespace() -> io::Result<StandIn> {
     let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
     // SAFETY: `wait` neither returns nor unwinds; its stack goes only after the process has been waited for.
     let pid = unsafe { libc::clone(wait, stack.top(), flags, parent) };
-    match Pid::from_raw(pid) {
-        Some(pid) if pid.as_raw_nonzero().get() > 0 => Ok(StandIn { pid, _stack: stack }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(StandIn { pid: made(pid)?, _stack: stack })
+}
+
+/// What `clone(2)` of the C library gave back: the process it made, or -1 and the reason beside it.
+fn made(pid: libc::pid_t) -> io::Result<Pid> {
+    let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
+    pid.ok_or_else(io::Error::last_os_error)
 }
 
 const STAND_IN_STACK: usize = 32 << 10;

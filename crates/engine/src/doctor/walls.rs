@@ -59,7 +59,7 @@ fn is_whole(facts: &Facts) -> bool {
 pub(super) fn unfinished(facts: &Facts) -> Option<Finding> {
     let refused = NEEDED.iter().any(|step| facts.trial.answer(*step).no().is_some());
     (!is_whole(facts) && !refused).then(|| {
-        Finding::stopping("trial", "a sandbox was begun for trial and did not come to an end within two seconds")
+        Finding::stopping("trial", "a sandbox was begun for trial and did not come to an end within ten seconds")
             .advised("run `airlock doctor` again when this host is less busy, and see whether the state directory answers")
     })
 }

@@ -72,10 +72,12 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
         report.tell(Step::Overlay, overlay(&scratch, trees.first()));
     }
     report.tell(Step::Nftables, net::seat::furnish(known).map(drop).map_err(whole));
+    // The second pair of namespaces, as a sandbox enters it. Without a /proc of this PID namespace the map cannot be written by
+    // number. It comes first: whose children get a time namespace may not share memory with one (Linux 6.1).
+    let inner = has_proc.then(|| idmap::inner(wanted.ids));
     report.tell(Step::Spaces, clone::unshare(Namespaces::CGROUP_AND_TIME));
-    // Without a /proc of this PID namespace the second map cannot be written by number.
-    if has_proc {
-        report.tell(Step::Inner, inner(wanted.ids));
+    if let Some(inner) = inner {
+        report.tell(Step::Inner, inner.and_then(|inner| idmap::enter_inner(inner.as_fd())));
     }
     report.tell(Step::Filter, filter());
 }
@@ -137,11 +139,6 @@ fn overlay(scratch: &OwnedFd, tree: Option<&OwnedFd>) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(&overlay, WRITTEN, flags, Mode::from_raw_mode(0o600))?;
     Ok(rustix::fs::unlinkat(&overlay, WRITTEN, AtFlags::empty())?)
-}
-
-/// The second pair of namespaces, as a sandbox enters it.
-fn inner(ids: &IdMap) -> io::Result<()> {
-    idmap::enter_inner(idmap::inner(ids)?.as_fd())
 }
 
 fn filter() -> io::Result<()> {
