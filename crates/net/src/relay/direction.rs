@@ -70,8 +70,10 @@ pub(super) struct Direction<'a> {
     bytes: usize,
     /// Whether the source has ended.
     ended: bool,
-    /// Whether nothing was read yet.
-    is_new: bool,
+    /// Whether the first read is tried before anybody was told that there is something.
+    pub(super) is_eager: bool,
+    /// Whether the other direction has ended: then both sockets are closed next, and the sink need not be told before.
+    pub(super) is_last: bool,
 }
 
 impl<'a> Direction<'a> {
@@ -97,11 +99,12 @@ impl<'a> Direction<'a> {
             pieces: 0,
             bytes: 0,
             ended: false,
-            is_new: true,
+            is_eager: false,
+            is_last: false,
         }
     }
 
-    /// Moves bytes until the source has ended and the sink has been told.
+    /// Moves bytes until the source has ended, and tells the sink, unless it is closed next.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,8 +118,10 @@ impl<'a> Direction<'a> {
             ready!(self.poll_wait(cx));
             ready!(self.poll_flush(cx, sink))?;
             if self.ended {
-                // The sink may be gone by now; the other direction will find out.
-                let _ = Pin::new(sink).poll_shutdown(cx);
+                if !self.is_last {
+                    // The sink may be gone by now; the other direction will find out.
+                    let _ = Pin::new(sink).poll_shutdown(cx);
+                }
                 return Poll::Ready(Ok(()));
             }
             if turn >= TURN {
@@ -215,14 +220,13 @@ impl<'a> Direction<'a> {
         })
     }
 
-    /// The first read does not wait to be told that there is something: what was accepted has often brought its first bytes.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         source: &mut ReadHalf<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if std::mem::take(&mut self.is_new) {
+        if std::mem::take(&mut self.is_eager) {
             match recv(source.as_ref(), &mut *buffer, RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN) => {}
                 read => return Poll::Ready(Ok(read?.0)),

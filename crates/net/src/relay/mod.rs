@@ -99,11 +99,14 @@ pub struct Ends {
 
 impl Ends {
     /// Moves bytes until both directions have ended. `first` came from the near end and goes ahead; `look` is shown what
-    /// comes after it. Dropped before the end, the sockets are as they were.
+    /// comes after it. Dropped before the end, the sockets are as they were. The end whose direction is the last to end is told so
+    /// by dropping them.
     ///
     /// After any other end than [`End::Closed`] both sockets are reset when they are dropped.
     pub async fn relay(&mut self, pool: &Pool, moved: &Moved, first: Vec<u8>, look: Option<Look>) -> End {
         let mut up = Direction::new(pool, (&moved.sent, &moved.meter), first, look);
+        // What was accepted has often brought its first bytes; a server mostly waits to be spoken to.
+        up.is_eager = true;
         let mut down = Direction::new(pool, (&moved.received, &moved.meter), Vec::new(), None);
         let end = match self.run(&mut up, &mut down).await {
             Ok(()) => return End::Closed,
@@ -139,6 +142,7 @@ impl Ends {
         // An end that has said all it will can still reset, and the direction that is left would not notice.
         match first.await? {
             Half::Up => {
+                down.is_last = true;
                 let rest = poll_fn(|cx| {
                     probes.prepare(cx, far_read.as_ref());
                     down.poll(cx, &mut far_read, &mut near_write)
@@ -146,6 +150,7 @@ impl Ends {
                 unless_lost(near_read.as_ref(), rest).await
             }
             Half::Down => {
+                up.is_last = true;
                 let rest = poll_fn(|cx| {
                     probes.prepare(cx, far_write.as_ref());
                     up.poll(cx, &mut near_read, &mut far_write)

@@ -92,7 +92,13 @@ fn one_end_can_end_and_still_be_answered() {
             client.read_to_string(&mut answered).await.unwrap();
             (asked, answered)
         };
-        let (end, said) = tokio::join!(ends.relay(&pool, &moved, Vec::new(), None), talk);
+        let relayed = async {
+            let end = ends.relay(&pool, &moved, Vec::new(), None).await;
+            // The end that is left is told by this.
+            drop(ends);
+            end
+        };
+        let (end, said) = tokio::join!(relayed, talk);
 
         assert_eq!(said, ("question".to_owned(), "the answer".to_owned()));
         assert_eq!((end, moved.sent.get(), moved.received.get()), (End::Closed, 8, 10));
