@@ -34,7 +34,7 @@ mod world;
 pub use binary::binary;
 pub use events::Events;
 pub use internet::{Internet, internet};
-pub use machine::not_for_a_machine;
+pub use machine::{is_machine, least_memory, many, not_for_a_machine, search};
 pub use process::{Airlock, Output, Running};
 pub use terminal::Terminal;
 pub use who::{Who, has_program, not_applicable, skip, who};
