@@ -3,12 +3,14 @@
 //! `AIRLOCK_TEST_BACKEND=microvm` makes every sandbox of every test a machine. `AIRLOCK_TEST_MACHINES` names the directory
 //! `machines` of a state directory that has a kernel (`airlock prefetch --backend microvm`).
 
+use crate::DEADLINE;
 use std::{
     env,
     ffi::{OsStr, OsString},
     fs::{self, DirBuilder},
     os::unix::fs::{DirBuilderExt as _, symlink},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Verbs that make sandboxes.
@@ -49,6 +51,11 @@ pub fn not_for_a_machine(why: &str) -> bool {
 /// Whether every sandbox is to be a machine.
 fn is_asked_for() -> bool {
     env::var_os("AIRLOCK_TEST_BACKEND").is_some_and(|backend| backend == BACKEND)
+}
+
+/// How long anything may take. An emulated processor takes its time.
+pub(crate) fn patience() -> Duration {
+    if is_asked_for() { 4 * DEADLINE } else { DEADLINE }
 }
 
 /// A directory with a kernel that whoever runs this can read.
