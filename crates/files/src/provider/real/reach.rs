@@ -87,7 +87,7 @@ impl Reach {
         }
     }
 
-    /// An entry of a directory as it is listed; none for `.`, `..` and devices.
+    /// An entry of a directory as it is listed; none for `.`, `..` and what is not there.
     pub(super) fn listed<'e>(
         &self,
         directory: &OwnedFd,
@@ -95,7 +95,7 @@ impl Reach {
         entry: &'e RawDirEntry<'_>,
     ) -> Option<Listed<'e>> {
         let name = entry.file_name().to_bytes();
-        let kind = kind_of(directory, name, entry.file_type())?;
+        let kind = kind_of(directory, name, entry.file_type(), self.way())?;
         let inode = match self {
             Reach::Directory { .. } => entry.ino(),
             Reach::Whole(devices) => devices.number(device, entry.ino()),
