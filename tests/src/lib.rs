@@ -34,7 +34,7 @@ mod world;
 pub use binary::binary;
 pub use events::Events;
 pub use internet::{Internet, internet};
-pub use machine::not_for_a_machine;
+pub use machine::{is_machine, least_memory, many, not_for_a_machine, search};
 pub use process::{Airlock, Output, Running};
 pub use terminal::Terminal;
 pub use who::{Who, has_program, not_applicable, skip, who};
@@ -57,10 +57,11 @@ pub fn rust() -> Option<[String; 4]> {
 /// How long anything may take before a test fails; far more than it needs.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until there is an answer, for facts that nobody announces; fails after [`DEADLINE`].
+/// Asks again and again until there is an answer, for facts that nobody announces; fails after [`DEADLINE`], or later where every sandbox is a machine.
 #[track_caller]
 pub fn eventually<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
-    asked_until(Instant::now() + DEADLINE, ask).unwrap_or_else(|| panic!("waited too long for: {what}"))
+    asked_until(Instant::now() + machine::patience(), ask)
+        .unwrap_or_else(|| panic!("waited too long for: {what}"))
 }
 
 fn asked_until<T>(end: Instant, mut ask: impl FnMut() -> Option<T>) -> Option<T> {

@@ -1,6 +1,6 @@
 //! One command line, run to its end or watched while it runs. Nothing outlives its deadline.
 
-use crate::DEADLINE;
+use crate::machine;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
@@ -51,7 +51,7 @@ impl Airlock {
     pub fn new(program: &Path, env: &[(&str, &OsStr)]) -> Airlock {
         let mut command = Command::new(program);
         command.env_clear().envs(env.iter().copied()).stdin(Stdio::null());
-        Airlock { command, input: None, deadline: DEADLINE }
+        Airlock { command, input: None, deadline: machine::patience() }
     }
 
     /// Adds arguments.
@@ -85,7 +85,7 @@ impl Airlock {
         self
     }
 
-    /// Fails earlier or later than [`DEADLINE`].
+    /// Fails earlier or later than [`DEADLINE`](crate::DEADLINE).
     pub fn deadline(mut self, deadline: Duration) -> Airlock {
         self.deadline = deadline;
         self

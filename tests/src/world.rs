@@ -34,10 +34,17 @@ impl World {
         let place = tempfile::Builder::new().prefix("aw-").tempdir_in(place).expect("a directory");
         let (home, work) = (place.path().join("home"), place.path().join("work"));
         fs::create_dir(&work).expect("a workspace");
+        let world = World { home, work, place };
+        world.furnish();
+        world
+    }
+
+    /// Makes the state directory and puts the kernel of machines there, where every sandbox is to be one: for a test that has put another
+    /// directory in its place.
+    pub fn furnish(&self) {
         if let Some(machines) = machine::kernels() {
-            machine::furnish(&home, &machines);
+            machine::furnish(&self.home, &machines);
         }
-        World { home, work, place }
     }
 
     /// A world whose sandboxes can be machines (`--backend microvm`). `None` where there is no kernel; return then.

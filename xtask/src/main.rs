@@ -29,7 +29,7 @@ const TASKS: [Task; 9] = [
     ("check", "format, lints, layers, sizes, links and choke points", check::run),
     ("layers", "a crate uses only rows below its own (ARCHITECTURE.md)", check::layers::run),
     ("sizes", "no file is longer than 500 lines without its tests", check::sizes::run),
-    ("test", "install what the tests need and run all of them", test::run),
+    ("test", "install what the tests need and run them: [--backend B] [--as KIND] [FILTER…]", test::run),
     ("internet", "run a command inside the virtual internet of the tests: COMMAND…", test::run_inside),
     ("fuzz", "hostile bytes for everything that reads them: [--seconds N] [NAME…]", fuzz::run),
     ("dist", "one static binary per architecture, with checksums", dist::run),

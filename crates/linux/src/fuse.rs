@@ -97,6 +97,18 @@ pub fn act_as(user: u32, group: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Does something as another user would, and is who it was again. Changes nothing where this process has no power over ids.
+pub fn for_user<T>(user: u32, group: u32, act: impl FnOnce() -> T) -> io::Result<T> {
+    let group = set_file_group(group);
+    let user = set_file_user(user);
+    let done = act();
+    set_file_user(user);
+    set_file_group(group);
+    // With root's id came the power back that a thread may have given up.
+    set_id_power(Power::Without)?;
+    Ok(done)
+}
+
 /// The group first: a user without power could not change it any more.
 fn set_file_ids(user: u32, group: u32) {
     set_file_user(0);

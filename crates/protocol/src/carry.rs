@@ -63,8 +63,6 @@ pub struct Machine {
     pub shared_memory: u64,
     /// Who owns terminals that programs make.
     pub user: u32,
-    /// Whether it has an address of version 6.
-    pub ipv6: bool,
     /// Its root on disks of its own; nothing where the root is served.
     #[serde(default)]
     pub disks: Option<Disks>,
@@ -470,7 +468,6 @@ mod tests {
             capabilities,
             nested: switches[0],
             set_id: switches[1],
-            ipv6: switches[2],
             disks: switches[0].then(|| Disks {
                 shown: vec![Shown { path: "/etc/hosts".to_owned(), is_directory: switches[1] }],
                 read_only: switches[2],

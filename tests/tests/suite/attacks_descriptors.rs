@@ -1,7 +1,7 @@
 //! Attacks by what a process is handed: descriptors, directories, terminals, and its link to the outside.
 
 use crate::probe::{inside, inside_running, not_refused, outside, script};
-use airlock_tests::{Terminal, Who, World, binary, not_applicable, who};
+use airlock_tests::{Terminal, Who, World, binary, not_applicable, not_for_a_machine, who};
 use std::{
     fs::{self, File},
     os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
@@ -58,10 +58,13 @@ say(tried(lambda: os.write(0, b"x")), tried(lambda: os.ftruncate(0, 0)))
         .stdin(File::open(&path).expect("it"))
         .run();
 
-    assert_eq!(
-        not_refused(&said.succeeded().replace(' ', "\n"), &["EACCES", "EBADF", "EINVAL"]),
-        Vec::<String>::new()
-    );
+    let said = said.succeeded();
+    if !not_for_a_machine("a file that is a standard stream is a pipe inside") {
+        assert_eq!(
+            not_refused(&said.replace(' ', "\n"), &["EACCES", "EBADF", "EINVAL"]),
+            Vec::<String>::new()
+        );
+    }
     assert_eq!(fs::read_to_string(&path).expect("it"), "text");
 }
 

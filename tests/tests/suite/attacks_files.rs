@@ -1,7 +1,7 @@
 //! Attacks on the host's files: what must be invisible, what must stay as it is.
 
 use crate::probe::{inside, not_refused, outside};
-use airlock_tests::{Who, World, binary, not_applicable, who};
+use airlock_tests::{Who, World, binary, not_applicable, search, who};
 use std::{
     fs,
     os::unix::{
@@ -63,7 +63,7 @@ fn files_of_the_host_outside_the_workspace_are_not_there() {
         assert!(said.starts_with("ENOENT E"), "{}: {said}", canary.0.display());
         assert!(outside(&world, &probe).starts_with("done"), "the probe cannot fail");
     }
-    let found = world.sh([], "find / -name 'airlock-canary-*' 2>/dev/null").run();
+    let found = world.sh([], &search("-name 'airlock-canary-*'")).run();
     assert_eq!(found.stdout, "");
 }
 
@@ -80,10 +80,7 @@ fn the_own_files_of_airlock_are_not_there() {
 
     assert_eq!(inside(&world, [], &probe), "ENOENT False\n");
     assert_eq!(outside(&world, &probe), "done True\n");
-    assert_eq!(
-        world.sh([], "find / -name control.sock -o -name 'airlock-guest*' 2>/dev/null").run().stdout,
-        ""
-    );
+    assert_eq!(world.sh([], &search("-name control.sock -o -name 'airlock-guest*'")).run().stdout, "");
 }
 
 #[test]

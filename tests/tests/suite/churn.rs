@@ -1,6 +1,6 @@
 //! Many sandboxes at once, and ends at every moment: nothing may be left behind.
 
-use airlock_tests::{World, eventually, who};
+use airlock_tests::{World, eventually, many, who};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 /// How many sandboxes are started at once.
 const MANY: usize = 200;
 /// At how many points of a start it is cut short.
-const POINTS: u32 = 100;
+const POINTS: usize = 100;
 
 /// A command line with its output thrown away.
 fn quiet(world: &World, args: &[&str]) -> Command {
@@ -82,7 +82,7 @@ fn two_hundred_programs_at_once_leave_nothing_behind() {
     let world = World::new();
     world.sh([], "true").run().succeeded();
 
-    let failed = at_once(&world, &vec![vec!["run", "--", "true"]; MANY]);
+    let failed = at_once(&world, &vec![vec!["run", "--", "true"]; many(MANY)]);
 
     assert_eq!(failed, 0);
     eventually("nobody is left", || processes(&world).is_empty().then_some(()));
@@ -95,10 +95,10 @@ fn two_hundred_sandboxes_started_and_removed_at_once_leave_nothing_behind() {
     let world = World::new();
     world.sh([], "true").run().succeeded();
 
-    let failed = at_once(&world, &vec![vec!["run", "-d", "--", "sleep", "1000"]; MANY]);
+    let failed = at_once(&world, &vec![vec!["run", "-d", "--", "sleep", "1000"]; many(MANY)]);
     assert_eq!(failed, 0);
     let states = world.sandboxes();
-    assert_eq!(states.len(), MANY);
+    assert_eq!(states.len(), many(MANY));
     let inits: Vec<u64> = states.iter().filter_map(|state| state["init_pid"].as_u64()).collect();
     let own = namespaces(u64::from(std::process::id()));
     let made: BTreeSet<String> =
@@ -153,9 +153,10 @@ fn assert_prune_clears(world: &World, ids: &[String]) {
 fn cut_at_every_point(world: &World, line: &[&str], cut: impl Fn(&mut Child)) -> Vec<String> {
     let longest = typical_start(world).mul_f64(1.3);
     let mut ids = BTreeSet::new();
-    for point in 0..POINTS {
+    let points = u32::try_from(many(POINTS)).expect("few");
+    for point in 0..points {
         let mut child = quiet(world, line).spawn().expect("airlock runs");
-        spin(longest.mul_f64(f64::from(point) / f64::from(POINTS)));
+        spin(longest.mul_f64(f64::from(point) / f64::from(points)));
         ids.extend(world.ids());
         cut(&mut child);
         let _ = child.kill();
@@ -198,14 +199,15 @@ fn a_command_line_killed_at_any_moment_takes_its_program_along() {
 fn keepers_killed_while_fifty_sandboxes_run_take_them_along() {
     let world = World::new();
     world.sh([], "true").run().succeeded();
-    assert_eq!(at_once(&world, &vec![vec!["run", "-d", "--", "sleep", "1000"]; 50]), 0);
+    let some = many(50);
+    assert_eq!(at_once(&world, &vec![vec!["run", "-d", "--", "sleep", "1000"]; some]), 0);
     let states = world.sandboxes();
     let pids = |key: &str| -> Vec<i32> {
         let found = states.iter().filter_map(|state| state[key].as_i64());
         found.filter_map(|pid| i32::try_from(pid).ok()).collect()
     };
     let (keepers, inits) = (pids("keeper_pid"), pids("init_pid"));
-    assert_eq!((keepers.len(), inits.len()), (50, 50));
+    assert_eq!((keepers.len(), inits.len()), (some, some));
 
     for keeper in keepers.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         kill_process(keeper, Signal::KILL).expect("a keeper");
@@ -215,7 +217,7 @@ fn keepers_killed_while_fifty_sandboxes_run_take_them_along() {
     let after = world.sandboxes();
     let is_crashed =
         |state: &Value| state["status"] == "crashed" && state["exit"]["cause"]["cause"] == "keeper_died";
-    assert!(after.len() == 50 && after.iter().all(is_crashed), "{after:?}");
+    assert!(after.len() == some && after.iter().all(is_crashed), "{after:?}");
     let ids: Vec<String> =
         states.iter().filter_map(|state| state["id"].as_str().map(str::to_owned)).collect();
     assert_prune_clears(&world, &ids);

@@ -1,6 +1,6 @@
 //! What of the host's files is to be seen, and what can be written.
 
-use airlock_tests::{Who, World, not_applicable, who};
+use airlock_tests::{Who, World, is_machine, not_applicable, who};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 #[test]
@@ -23,13 +23,18 @@ fn the_workspaces_owner_is_the_user_inside_and_stays_the_owner_outside() {
     let owner = world.work().metadata().unwrap().uid();
 
     for user in ["0", "1234", "daemon"] {
-        let script = format!("stat -c %u . in | sort -u; id -u; echo x > out-{user}");
+        let script = format!(
+            "stat -c %u . in | sort -u; id -u; echo x > out-{user}; mkdir dir-{user}; ln -s in link-{user}"
+        );
         let output =
             world.sh(["--workspace", "rw", "--user", user, "-e", "HOME=/tmp"], &script).run().succeeded();
 
         let mut lines = output.lines();
         assert_eq!(lines.next(), lines.next(), "{user}: {output}");
-        assert_eq!(world.work().join(format!("out-{user}")).metadata().unwrap().uid(), owner, "{user}");
+        for made in ["out", "dir", "link"] {
+            let made = world.work().join(format!("{made}-{user}"));
+            assert_eq!(made.symlink_metadata().unwrap().uid(), owner, "{}", made.display());
+        }
     }
 }
 
@@ -189,7 +194,9 @@ fn a_tmpfs_is_empty_writable_and_of_its_size() {
 
     let output = world.sh(["--tmpfs", "/data:1M"], script).run();
 
-    assert_eq!(output.succeeded(), "0\ntmpfs\nfits\nfull\n");
+    // The files of a machine are served to it, whatever they lie on.
+    let kind = if is_machine() { "fuseblk" } else { "tmpfs" };
+    assert_eq!(output.succeeded(), format!("0\n{kind}\nfits\nfull\n"));
 }
 
 #[test]
@@ -333,7 +340,12 @@ except OSError: print('unknown')
 
     let output = world.python([], script).run();
 
-    assert_eq!(output.succeeded(), "['lo']\nlow port\nsix\nrefused\nrefused\nrefused\nrefused\nunknown\n");
+    // A machine has a cable, whose other end is the wall.
+    let devices = if is_machine() { "['eth0', 'lo']" } else { "['lo']" };
+    assert_eq!(
+        output.succeeded(),
+        format!("{devices}\nlow port\nsix\nrefused\nrefused\nrefused\nrefused\nunknown\n")
+    );
 }
 
 #[test]

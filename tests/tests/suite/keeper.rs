@@ -1,6 +1,6 @@
 //! One keeper per sandbox: what happens when it, or a command line, is killed.
 
-use airlock_tests::{Who, World, eventually, who};
+use airlock_tests::{Who, World, eventually, search, who};
 use rustix::process::{Pid, Signal, kill_process};
 
 const FOREVER: &str = "echo ready; exec sleep 100000";
@@ -125,7 +125,7 @@ fn a_signal_that_comes_while_the_sandbox_is_built_is_not_lost() {
 fn the_control_socket_is_not_to_be_seen_inside() {
     let world = World::new();
 
-    let found = world.sh([], "find / -xdev -name control.sock 2>/dev/null; ls -A $AIRLOCK_HOME_OUTSIDE 2>&1");
+    let found = world.sh([], &format!("{}; ls -A $AIRLOCK_HOME_OUTSIDE 2>&1", search("-name control.sock")));
     let found = found.env("AIRLOCK_HOME_OUTSIDE", world.home()).run();
 
     assert!(!found.stdout.contains("control.sock"), "{found}");
@@ -184,6 +184,7 @@ fn whoever_starts_a_sandbox_hears_why_its_first_process_could_not_become_the_gue
     mount.args(["-t", "tmpfs", "-o", "noexec,mode=700", "tmpfs"]).arg(world.home());
     assert!(mount.status().unwrap().success());
     let _over = Over(world.home());
+    world.furnish();
 
     let refused = world.airlock(["run", "--workspace", "none", "--", "true"]).run();
 

@@ -6,7 +6,11 @@
 //!
 //! As root everything runs inside a virtual internet; `AIRLOCK_TEST_INTERNET` says where its files are. Nothing the tests
 //! send leaves this machine, and what they need is downloaded and built before.
+//!
+//! `--as root|ranges|single` runs them as some of the users only. `--backend microvm` runs the suites with every sandbox in a
+//! machine (`AIRLOCK_TEST_BACKEND`), and leaves out those that choose their place by themselves.
 
+mod asked;
 mod clients;
 mod internet;
 mod suites;
@@ -17,6 +21,7 @@ use crate::{
     workspace::{cargo, executables, succeed},
 };
 use anyhow::{Context as _, Result, bail};
+use asked::{Asked, Kind};
 use internet::Internet;
 use std::{
     env,
@@ -101,13 +106,16 @@ struct Ground {
     /// A kernel for machines, where one could be fetched.
     machines: Option<PathBuf>,
     rust: PathBuf,
+    /// Where every sandbox runs, unless each test says.
+    backend: Option<String>,
     // Ends before its files go.
     internet: Option<Internet>,
     scratch: Scratch,
 }
 
-/// Installs, builds, runs, and repeats the closing lines at the end. Arguments go to every test binary.
+/// Installs, builds, runs, and repeats the closing lines at the end.
 pub(crate) fn run(args: Vec<String>) -> Result<()> {
+    let asked = Asked::read(args)?;
     let strict = env::var("AIRLOCK_TEST_STRICT").is_ok_and(|value| value == "1");
     if let Err(why) = system::install(&PACKAGES) {
         if strict {
@@ -135,10 +143,14 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     succeed(&mut cargo(&["test", "--workspace", "--no-run"]))?;
 
     let internet = internet(&scratch)?;
-    let ground = Ground { airlock, machines, rust: rust(&scratch)?, internet, scratch };
-    let mut outcomes = vec![everything(&ground, &args)?];
+    let (backend, rust) = (asked.backend.clone(), rust(&scratch)?);
+    let ground = Ground { airlock, machines, rust, backend, internet, scratch };
+    let mut outcomes = Vec::new();
+    if asked.includes(Kind::Root) {
+        outcomes.push(everything(&ground, &asked.args)?);
+    }
     if system::is_root() {
-        outcomes.extend(as_users(&ground, &args)?);
+        outcomes.extend(as_users(&ground, &asked)?);
     } else if strict {
         bail!("the suites run as three users: run this as root");
     } else {
@@ -190,7 +202,10 @@ fn rust(scratch: &Scratch) -> Result<PathBuf> {
 fn everything(ground: &Ground, args: &[String]) -> Result<Outcome> {
     open_devices();
     run_twice("all tests", |more| {
-        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        let mut tests = match ground.backend {
+            None => cargo(&["test", "--workspace", "--no-fail-fast"]),
+            Some(_) => cargo(&["test", "--package", "airlock-tests", "--no-fail-fast"]),
+        };
         tests.arg("--").args(args).args(more);
         let mut tests = ground.placed(tests);
         ground.tell(&mut tests);
@@ -210,7 +225,7 @@ fn open_devices() {
     }
 }
 
-fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
+fn as_users(ground: &Ground, asked: &Asked) -> Result<Vec<Outcome>> {
     let mut built = cargo(&["test", "--package", "airlock-tests", "--no-run", "--message-format=json"]);
     let mut suites = Vec::new();
     for (name, path) in executables(&mut built)? {
@@ -218,14 +233,17 @@ fn as_users(ground: &Ground, args: &[String]) -> Result<Vec<Outcome>> {
     }
     open_devices();
     let mut outcomes = Vec::new();
-    for wanted in [&WITH_RANGES, &SINGLE] {
+    for (kind, wanted) in [(Kind::Ranges, &WITH_RANGES), (Kind::Single, &SINGLE)] {
+        if !asked.includes(kind) {
+            continue;
+        }
         let user = users::ensure(wanted)?;
         let _home = users::clean_home(&user)?;
         let machines = machines_of(&user, ground)?;
         for (path, name) in &suites {
             outcomes.push(run_twice(&format!("{name} as {}", user.name), |more| {
                 let mut suite = as_user(&user);
-                suite.arg(path).args(args).args(more);
+                suite.arg(path).args(&asked.args).args(more);
                 let mut suite = ground.placed(suite);
                 login(&user, suite.env_clear());
                 ground.tell(&mut suite);
@@ -273,6 +291,7 @@ impl Ground {
     /// Says where everything is.
     fn tell(&self, command: &mut Command) {
         command.env("AIRLOCK_BIN", &self.airlock).env("AIRLOCK_TEST_RUST", &self.rust);
+        command.envs(self.backend.as_ref().map(|backend| ("AIRLOCK_TEST_BACKEND", backend)));
         command.envs(self.machines.as_ref().map(|machines| ("AIRLOCK_TEST_MACHINES", machines)));
         command.envs(self.internet.as_ref().map(|internet| ("AIRLOCK_TEST_INTERNET", internet.folder())));
     }

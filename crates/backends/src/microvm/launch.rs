@@ -334,7 +334,6 @@ fn machine(plan: &Plan) -> carry::Machine {
         processes: plan.bounds.pids.value,
         shared_memory: plan.bounds.memory.value / 2,
         user: plan.user.uid,
-        ipv6: true,
         disks: disk::orders(plan),
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct Ports {
     pub(super) files: OwnedFd,
 }
 
-/// Mounts, modules, limits, ports.
-pub(super) fn boot() -> Result<Ports, Failed> {
+/// Mounts, modules, limits.
+pub(super) fn boot() -> Result<(), Failed> {
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("cgroup2", "/groups")]
     {
         mount(kind, place).during(&format!("mount {place}"))?;
@@ -43,7 +43,11 @@ pub(super) fn boot() -> Result<Ports, Failed> {
     let limit = Rlimit { current: Some(FILES), maximum: Some(MOST_FILES) };
     rustix::process::setrlimit(Resource::Nofile, limit).during("allow open files")?;
     let limit = Rlimit { current: None, maximum: None };
-    rustix::process::setrlimit(Resource::Nproc, limit).during("allow processes")?;
+    rustix::process::setrlimit(Resource::Nproc, limit).during("allow processes")
+}
+
+/// Both ports, as soon as they are there.
+pub(super) fn open_ports() -> Result<Ports, Failed> {
     Ok(Ports { link: open_port(LINK_PORT)?, files: open_port(FILES_PORT)? })
 }
 

@@ -13,31 +13,50 @@ use airlock_linux::{
 };
 use airlock_protocol::carry::Machine;
 use rustix::{
-    fs::{CWD, FileType, Mode},
+    fs::{CWD, FileType, MemfdFlags, Mode},
     process::{Resource, Rlimit},
 };
 use std::{
     convert::Infallible,
     ffi::CString,
-    io,
+    fs::File,
+    io::{self, Seek as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 /// Where the root is put together.
 const PLACE: &str = "/inside";
+/// Where its `/proc`, `/sys` and `/dev` are until there is a root.
+const STAGE: &str = "/stage";
+/// What the process says when it waits for its root.
+pub(super) const PREPARED: u8 = b'p';
 
 /// What the process starts with.
 pub(super) struct Inside {
-    pub(super) machine: Machine,
-    /// The machine's terminals.
-    pub(super) terminals: OwnedFd,
     /// The guest program.
     pub(super) guest: OwnedFd,
     /// Its link.
     pub(super) link: OwnedFd,
     /// To who waits for it: gives the root, hears why nothing came of it.
     pub(super) talk: OwnedFd,
+}
+
+/// What it is given when the machine knows what it is for.
+struct Given {
+    machine: Machine,
+    terminals: OwnedFd,
+    files: OwnedFd,
+    /// The root where it is on disks.
+    disk: Option<OwnedFd>,
+}
+
+/// What the process has to know, as a file to give to it.
+pub(super) fn told(machine: &Machine) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create(c"machine", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(machine)?)?;
+    file.rewind()?;
+    Ok(file.into())
 }
 
 /// Terminals of the machine.
@@ -57,18 +76,21 @@ pub(super) fn run(inside: Inside) -> ! {
 }
 
 fn become_guest(inside: Inside) -> Result<Infallible, Failed> {
-    let machine = &inside.machine;
     clone::die_with_parent().during("tie the guest to the machine")?;
     std::fs::write("/proc/self/oom_score_adj", "0")
         .during("leave programs as they are for a want of memory")?;
-    rustix::system::sethostname(machine.hostname.as_bytes()).during("set the host name")?;
-    let (files, disk) = receive(&inside.talk)?;
     mount::make_private().during("make the mounts private")?;
+    let stage = stage()?;
+    fd::send_all(inside.talk.as_fd(), &[PREPARED], &[]).during("say that it waits for its root")?;
+    let Given { machine, terminals, files, disk } = receive(&inside.talk)?;
+    let machine = &machine;
+    rustix::system::sethostname(machine.hostname.as_bytes()).during("set the host name")?;
     let root = attach_root(disk.as_ref().unwrap_or(&files))?;
     if let (Some(disks), Some(_)) = (&machine.disks, &disk) {
         disk::furnish(disks, root.as_fd(), &files)?;
     }
-    system(machine, root.as_fd(), &inside.terminals)?;
+    move_system(stage.as_fd(), root.as_fd())?;
+    own_devices(machine, root.as_fd(), &terminals)?;
     if machine.disks.as_ref().is_some_and(|disks| disks.read_only) {
         mount::make_read_only(root.as_fd(), Depth::One).during("make the root read-only")?;
     }
@@ -84,13 +106,37 @@ fn become_guest(inside: Inside) -> Result<Infallible, Failed> {
     Err(spawn::execute_guest(inside.guest, inside.link)).during("execute the guest")
 }
 
-/// The files, as soon as they are served, and the root where it is on disks.
-fn receive(talk: &OwnedFd) -> Result<(OwnedFd, Option<OwnedFd>), Failed> {
+/// What it waits for: the files as soon as they are served.
+fn receive(talk: &OwnedFd) -> Result<Given, Failed> {
+    let step = "hear of the root";
     let (mut byte, mut descriptors) = ([0; 1], Vec::new());
-    fd::receive_with_fds(talk.as_fd(), &mut byte, &mut descriptors).during("hear of the root")?;
+    fd::receive_with_fds(talk.as_fd(), &mut byte, &mut descriptors).during(step)?;
     let mut descriptors = descriptors.into_iter();
-    let files = descriptors.next().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof));
-    Ok((files.during("hear of the root")?, descriptors.next()))
+    let mut next = || descriptors.next().ok_or(io::Error::from(io::ErrorKind::UnexpectedEof)).during(step);
+    let (told, terminals, files) = (next()?, next()?, next()?);
+    let machine = serde_json::from_reader(File::from(told)).during(step)?;
+    Ok(Given { machine, terminals, files, disk: descriptors.next() })
+}
+
+/// A place with `/proc`, `/sys` and `/dev`: all of them that is the same in every sandbox.
+fn stage() -> Result<OwnedFd, Failed> {
+    let step = "make a place for the system's files";
+    let tree = mount::tmpfs(&[(c"mode", c"755"), (c"size", c"65536")]).during(step)?;
+    let here = mount::open_place(CWD, Path::new("/")).during(step)?;
+    let place = mount::make_dir(here.as_fd(), Path::new(STAGE)).during(step)?;
+    mount::attach(tree.as_fd(), place.as_fd()).during(step)?;
+    let stage = mount::open_place(CWD, Path::new(STAGE)).during(step)?;
+    system(stage.as_fd())?;
+    Ok(stage)
+}
+
+/// Moves them to where they belong.
+fn move_system(stage: BorrowedFd<'_>, root: BorrowedFd<'_>) -> Result<(), Failed> {
+    for name in ["proc", "sys", "dev"] {
+        let tree = mount::open_place(stage, Path::new(name)).during(&format!("mount /{name}"))?;
+        attach_at(root, name, &tree)?;
+    }
+    Ok(())
 }
 
 fn attach_root(tree: &OwnedFd) -> Result<OwnedFd, Failed> {
@@ -102,7 +148,7 @@ fn attach_root(tree: &OwnedFd) -> Result<OwnedFd, Failed> {
 }
 
 /// `/proc`, `/sys`, `/dev`.
-fn system(machine: &Machine, root: BorrowedFd<'_>, terminals: &OwnedFd) -> Result<(), Failed> {
+fn system(root: BorrowedFd<'_>) -> Result<(), Failed> {
     attach_at(root, "proc", &mount::proc().during("mount /proc")?)?;
     attach_at(root, "sys", &mount::sysfs().during("mount /sys")?)?;
     let dev = mount::tmpfs(&[(c"mode", c"755"), (c"size", c"65536")]).during("make /dev")?;
@@ -116,11 +162,7 @@ fn system(machine: &Machine, root: BorrowedFd<'_>, terminals: &OwnedFd) -> Resul
     for (name, major, minor) in DEVICES {
         show_device(dev.as_fd(), name, (major, minor)).during(&format!("show /dev/{name}"))?;
     }
-    let size = CString::new(machine.shared_memory.to_string()).during("make /dev/shm")?;
-    let shm = mount::tmpfs(&[(c"mode", c"1777"), (c"size", size.as_c_str())]).during("make /dev/shm")?;
-    attach_at(dev.as_fd(), "shm", &shm)?;
     attach_at(dev.as_fd(), "mqueue", &mount::mqueue().during("make /dev/mqueue")?)?;
-    attach_at(dev.as_fd(), "pts", terminals)?;
     for path in MASKED {
         cover(root, path).during(&format!("cover {path}"))?;
     }
@@ -128,6 +170,15 @@ fn system(machine: &Machine, root: BorrowedFd<'_>, terminals: &OwnedFd) -> Resul
         fix(root, path).during(&format!("make {path} read-only"))?;
     }
     Ok(())
+}
+
+/// What of `/dev` depends on the sandbox.
+fn own_devices(machine: &Machine, root: BorrowedFd<'_>, terminals: &OwnedFd) -> Result<(), Failed> {
+    let dev = mount::open_place(root, Path::new("dev")).during("make /dev")?;
+    let size = CString::new(machine.shared_memory.to_string()).during("make /dev/shm")?;
+    let shm = mount::tmpfs(&[(c"mode", c"1777"), (c"size", size.as_c_str())]).during("make /dev/shm")?;
+    attach_at(dev.as_fd(), "shm", &shm)?;
+    attach_at(dev.as_fd(), "pts", terminals)
 }
 
 fn attach_at(root: BorrowedFd<'_>, name: &str, tree: &OwnedFd) -> Result<(), Failed> {

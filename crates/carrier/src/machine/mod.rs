@@ -1,6 +1,7 @@
 //! The end in the machine: `/init`.
 //!
-//! - [`boot`]: until it waits for its orders; there a warm machine is saved
+//! - [`boot`]: what every machine does first
+//! - [`prepared`]: what is made before it knows what it is for; when that is done a warm machine is saved
 //! - [`orders`]: what it is for
 //! - [`files`]: the root, which the host serves
 //! - [`disk`]: a root on disks, and what is served over it
@@ -16,6 +17,7 @@ mod disk;
 mod files;
 mod inside;
 mod orders;
+mod prepared;
 mod published;
 mod rest;
 mod serve;
@@ -25,16 +27,11 @@ use crate::{
     link::{Link, Peer},
     mux::Mux,
 };
-use airlock_linux::{
-    clone::{self, Namespaces, Side},
-    fd,
-};
+use airlock_linux::fd;
 use airlock_protocol::carry::{Configure, MOST_WORDS, Message};
 use files::Files;
-use rustix::{
-    fs::{Mode, OFlags},
-    process::Pid,
-};
+use prepared::Prepared;
+use rustix::process::Pid;
 use std::{
     fmt::Display,
     io,
@@ -64,11 +61,7 @@ impl<T, E: Display> During<T> for Result<T, E> {
 
 /// Runs until the guest or the host is gone, then ends the machine.
 pub(crate) fn run() -> io::Result<()> {
-    let ended = match boot::boot() {
-        Err(failed) => Err(failed),
-        Ok(ports) => orders::wait(&ports.link).and_then(|configure| work(ports, &configure)),
-    };
-    if let Err(failed) = ended {
+    if let Err(failed) = boot_and_work() {
         eprintln!("airlock-carrier: {failed}");
     }
     // What lies on a disk of its own is there at the next start.
@@ -78,8 +71,17 @@ pub(crate) fn run() -> io::Result<()> {
     Ok(())
 }
 
+fn boot_and_work() -> Result<(), Failed> {
+    boot::boot()?;
+    let prepared = prepared::make()?;
+    // Who saves a warm machine does it when both are open.
+    let ports = boot::open_ports()?;
+    let configure = orders::wait(&ports.link)?;
+    work(prepared, ports, &configure)
+}
+
 /// Builds what was ordered and carries. What fails is told to the host.
-fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
+fn work(prepared: Prepared, ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
     let told = ports.link.try_clone().during("keep the port")?;
     let tell = |failed: Failed| {
         let why = failed.to_string().chars().take(MOST_WORDS / 4).collect();
@@ -87,7 +89,7 @@ fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
         let _ = rustix::io::write(&told, &bytes);
         failed
     };
-    let mut served = build(ports, configure).map_err(tell)?;
+    let mut served = build(prepared, ports, configure).map_err(tell)?;
     served.say(&Message::Ready).during("say that the machine is ready")?;
     loop {
         match served.turn() {
@@ -102,34 +104,21 @@ fn work(ports: boot::Ports, configure: &Configure) -> Result<(), Failed> {
     }
 }
 
-fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
+fn build(prepared: Prepared, ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Failed> {
     let machine = &configure.machine;
+    let Prepared { guest, link, talk } = prepared;
     orders::follow(configure)?;
-    orders::network(machine)?;
-    let group = orders::group(machine)?;
+    orders::limit(machine)?;
     let terminals = inside::terminals(machine)?;
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let guest = rustix::fs::open("/guest", flags, Mode::empty()).during("open the guest")?;
-    let (link, their_link) = fd::pair().during("make a socket pair")?;
-    let (talk, their_talk) = fd::pair().during("make a socket pair")?;
-    let forked =
-        clone::fork(Namespaces::WITHIN, Some(group.as_fd())).during("make the guest's namespaces")?;
-    let child = match forked {
-        Side::Child => {
-            drop((link, talk, ports));
-            let (machine, terminals) = (machine.clone(), terminals);
-            inside::run(inside::Inside { machine, terminals, guest, link: their_link, talk: their_talk })
-        }
-        Side::Parent(child) => child,
-    };
-    drop((their_link, their_talk));
     // From here on this process has more than one thread.
     let files = Arc::new(Files::mount(ports.files).during("mount the served files")?);
     let disks = machine.disks.as_ref().map(|_| disk::mount()).transpose()?;
     let root = disks.as_ref().map(|(root, _)| root.as_fd());
-    let trees: Vec<_> = [files.tree()].into_iter().chain(root).collect();
-    fd::send_all(talk.as_fd(), b"r", &trees).during("speak to the guest's process")?;
+    let told = inside::told(machine).during("speak to the guest's process")?;
+    let given: Vec<_> = [told.as_fd(), terminals.as_fd(), files.tree()].into_iter().chain(root).collect();
+    fd::send_all(talk.as_fd(), b"r", &given).during("speak to the guest's process")?;
     await_guest(&talk)?;
+    let names = names_of(guest);
     let guest = Link::new(link).during("speak to the guest")?;
     let mux = Mux::new(ports.link).during("use the port")?;
     published::take_in().during("take in published connections")?;
@@ -139,7 +128,7 @@ fn build(ports: boot::Ports, configure: &Configure) -> Result<serve::Served, Fai
         let _ = own.as_ref().map(rustix::fs::syncfs);
     };
     let settling = settle::Settling::start(settle).during("start a thread")?;
-    let inside = serve::Inside { terminals, names: names_of(child.pid), files };
+    let inside = serve::Inside { terminals, names, files };
     serve::Served::new(guest, mux, inside, settling).during("watch the files")
 }
 

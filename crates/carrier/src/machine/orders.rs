@@ -1,4 +1,5 @@
-//! What the machine is for: the first message, and what follows from it outside the process that becomes the guest.
+//! What the machine is for: the first message, and what follows from it outside the process that becomes the guest. Also what is the same
+//! for all.
 
 use super::{During as _, Failed};
 use airlock_linux::net::machine::Families;
@@ -11,7 +12,7 @@ use rustix::{
 use std::{fs, io, ops::RangeInclusive, os::fd::OwnedFd, path::Path, time::Duration};
 
 /// The machine's only network device.
-const DEVICE: &str = "eth0";
+pub(super) const DEVICE: &str = "eth0";
 /// Every group that a program can have: each may ping.
 const GROUPS_OF_USERS: RangeInclusive<u32> = 0..=0x7fff_ffff;
 /// Where control groups are mounted.
@@ -56,19 +57,23 @@ pub(super) fn set_clock(now: Now) -> io::Result<()> {
 }
 
 /// The network that programs in namespaces have.
-pub(super) fn network(machine: &Machine) -> Result<(), Failed> {
-    let families = if machine.ipv6 { Families::Both } else { Families::V4 };
-    airlock_linux::net::machine::set_up(DEVICE, families, &GROUPS_OF_USERS).during("set up the network")
+pub(super) fn network() -> Result<(), Failed> {
+    airlock_linux::net::machine::set_up(DEVICE, Families::Both, &GROUPS_OF_USERS).during("set up the network")
 }
 
-/// The control group in which the guest is born, with the most processes it may have.
-pub(super) fn group(machine: &Machine) -> Result<OwnedFd, Failed> {
-    let step = "limit the number of processes";
+/// The control group in which the guest is born.
+pub(super) fn group() -> Result<OwnedFd, Failed> {
+    let step = "make a control group";
     fs::write(Path::new(GROUPS).join("cgroup.subtree_control"), "+pids").during(step)?;
     fs::create_dir(GROUP).during(step)?;
-    fs::write(Path::new(GROUP).join("pids.max"), machine.processes.to_string()).during(step)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(GROUP, flags, Mode::empty()).during(step)
+}
+
+/// Most processes that the guest and its programs may be.
+pub(super) fn limit(machine: &Machine) -> Result<(), Failed> {
+    let most = machine.processes.to_string();
+    fs::write(Path::new(GROUP).join("pids.max"), most).during("limit the number of processes")
 }
 
 /// How many processes the kernel has ended for want of memory.

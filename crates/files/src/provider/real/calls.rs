@@ -1,6 +1,6 @@
 //! What a provider's words are in calls of the host's kernel.
 
-use super::nodes::{WITHIN, Way};
+use super::nodes::{self, WITHIN, Way};
 use crate::provider::types::{Kind, Name, Result, Room, Time, Want};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, Timespec},
@@ -29,7 +29,12 @@ pub(super) fn flags(want: Want) -> OFlags {
     flags
 }
 
-pub(super) fn kind_of(directory: &OwnedFd, name: &[u8], told: rustix::fs::FileType) -> Option<Kind> {
+pub(super) fn kind_of(
+    directory: &OwnedFd,
+    name: &[u8],
+    told: rustix::fs::FileType,
+    way: Way,
+) -> Option<Kind> {
     if matches!(name, b"." | b"..") {
         return None;
     }
@@ -39,7 +44,7 @@ pub(super) fn kind_of(directory: &OwnedFd, name: &[u8], told: rustix::fs::FileTy
         }
         told => told.as_raw_mode(),
     };
-    Kind::from_bits(bits)
+    nodes::kind(bits, way)
 }
 
 pub(super) fn timespec(time: Option<Time>) -> Timespec {

@@ -179,19 +179,23 @@ impl Provider for Real {
     fn make(&self, parent: Node, name: Name<'_>, new: New<'_>, caller: Caller) -> Result<Entry> {
         let directory = self.changed_directory(parent, name)?;
         match new {
-            New::Link { target } => rustix::fs::symlinkat(target, &directory, name.bytes())?,
+            New::Link { target } => {
+                self.reach.make(caller, || rustix::fs::symlinkat(target, &directory, name.bytes()))?;
+            }
             New::Plain { kind: Kind::File, mode } => {
                 drop(self.reach.new_file(directory.as_fd(), name, mode, caller)?);
                 return self.entry(parent, name, self.find(directory.as_fd(), name)?);
             }
             New::Plain { kind: Kind::Directory, mode } => {
                 self.reach.check_mode(mode)?;
-                rustix::fs::mkdirat(&directory, name.bytes(), Mode::from_raw_mode(mode))?;
+                let mode = Mode::from_raw_mode(mode);
+                self.reach.make(caller, || rustix::fs::mkdirat(&directory, name.bytes(), mode))?;
             }
             New::Plain { kind, mode } => {
                 self.reach.check_kind(kind)?;
                 let kind = FileType::from_raw_mode(kind.bits());
-                rustix::fs::mknodat(&directory, name.bytes(), kind, Mode::from_raw_mode(mode & !SET_ID), 0)?;
+                let mode = Mode::from_raw_mode(mode & !SET_ID);
+                self.reach.make(caller, || rustix::fs::mknodat(&directory, name.bytes(), kind, mode, 0))?;
             }
         }
         let mut made = self.find(directory.as_fd(), name)?;
@@ -239,6 +243,10 @@ impl Provider for Real {
     fn open(&self, node: Node, want: Want) -> Result<Handle> {
         let place = self.place(node)?;
         if lock(&self.nodes).kind(node)? != Kind::File {
+            return Err(Errno::ACCESS);
+        }
+        // A device is refused by its mount already.
+        if !FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_file() {
             return Err(Errno::ACCESS);
         }
         if (want.write || want.truncate) && matches!(self.reach, Reach::Directory { .. }) {

@@ -4,7 +4,7 @@
 use super::known::KnownNode;
 use crate::provider::types::{Kind, Name, Node, Result, Time};
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, Stat},
+    fs::{FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
 };
 use std::{
@@ -352,7 +352,18 @@ impl Known {
     }
 }
 
-/// Opens a name of a directory as a place: no link is followed. Devices are not there.
+/// The kind of a file as it is served. Of a directory of the host devices are not there. In a whole root a device is a file that nobody can open, as it is in
+/// namespaces: by one of them is covered what a person hides.
+pub(super) fn kind(mode: u32, way: Way) -> Option<Kind> {
+    let is_device =
+        matches!(FileType::from_raw_mode(mode), FileType::CharacterDevice | FileType::BlockDevice);
+    match way {
+        Way::AllMounts if is_device => Some(Kind::File),
+        _ => Kind::from_bits(mode),
+    }
+}
+
+/// Opens a name of a directory as a place: no link is followed.
 pub(super) fn find(directory: BorrowedFd<'_>, name: Name<'_>, way: Way) -> Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match way {
@@ -365,7 +376,7 @@ pub(super) fn find(directory: BorrowedFd<'_>, name: Name<'_>, way: Way) -> Resul
         },
     };
     let stat = rustix::fs::fstat(&file)?;
-    let kind = Kind::from_bits(stat.st_mode).ok_or(Errno::NOENT)?;
+    let kind = kind(stat.st_mode, way).ok_or(Errno::NOENT)?;
     Ok(Found { file, stat, kind, is_sealed: false })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Open, Real, SET_ID, lock,
-    nodes::{Found, find},
+    nodes::{self, Found, find},
     reach::Reach,
 };
 use crate::provider::types::{Attributes, Entry, Handle, Kind, Name, Node, Result};
@@ -61,12 +61,12 @@ impl Real {
     pub(super) fn told(&self, node: Node, place: BorrowedFd<'_>) -> Result<Attributes> {
         let stat = rustix::fs::fstat(place)?;
         lock(&self.nodes).tell(node, &stat);
-        Ok(self.reach.shown(&stat, Kind::from_bits(stat.st_mode).ok_or(Errno::STALE)?))
+        Ok(self.reach.shown(&stat, nodes::kind(stat.st_mode, self.reach.way()).ok_or(Errno::STALE)?))
     }
 
     pub(super) fn described(&self, place: BorrowedFd<'_>) -> Result<Attributes> {
         let stat = rustix::fs::fstat(place)?;
-        Ok(self.reach.shown(&stat, Kind::from_bits(stat.st_mode).ok_or(Errno::STALE)?))
+        Ok(self.reach.shown(&stat, nodes::kind(stat.st_mode, self.reach.way()).ok_or(Errno::STALE)?))
     }
 
     /// Opens the very file that a place stands for.

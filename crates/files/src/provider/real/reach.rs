@@ -87,7 +87,7 @@ impl Reach {
         }
     }
 
-    /// An entry of a directory as it is listed; none for `.`, `..` and devices.
+    /// An entry of a directory as it is listed; none for `.`, `..` and what is not there.
     pub(super) fn listed<'e>(
         &self,
         directory: &OwnedFd,
@@ -95,7 +95,7 @@ impl Reach {
         entry: &'e RawDirEntry<'_>,
     ) -> Option<Listed<'e>> {
         let name = entry.file_name().to_bytes();
-        let kind = kind_of(directory, name, entry.file_type())?;
+        let kind = kind_of(directory, name, entry.file_type(), self.way())?;
         let inode = match self {
             Reach::Directory { .. } => entry.ino(),
             Reach::Whole(devices) => devices.number(device, entry.ino()),
@@ -140,13 +140,24 @@ impl Reach {
         caller: Caller,
     ) -> Result<OwnedFd> {
         self.check_mode(mode)?;
-        let file = create_file(directory, name, mode & !SET_ID, self.way())?;
+        let file = self.make(caller, || create_file(directory, name, mode & !SET_ID, self.way()))?;
         self.give(directory, file.as_fd(), caller)?;
         if mode & SET_ID != 0 {
             let mode = Mode::from_raw_mode(mode);
             fuse::with_set_id(|| rustix::fs::fchmod(&file, mode)).map_err(|_| Errno::PERM)??;
         }
         Ok(file)
+    }
+
+    /// Makes something. A mount that knows one user only (a workspace of the host) has no place for what another one makes, so there it is
+    /// made as the caller.
+    pub(super) fn make<T>(&self, caller: Caller, make: impl Fn() -> Result<T>) -> Result<T> {
+        match make() {
+            Err(Errno::OVERFLOW) if matches!(self, Reach::Whole(_)) => {
+                fuse::for_user(caller.user, caller.group, make).map_err(|_| Errno::PERM)?
+            }
+            made => made,
+        }
     }
 
     /// What was just made becomes the caller's, as far as this process has the caller's ids. The group that a directory

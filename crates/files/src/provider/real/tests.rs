@@ -48,6 +48,16 @@ fn own() -> Caller {
 }
 
 #[test]
+fn a_device_is_a_file_that_nobody_can_open() {
+    let real = whole(Path::new("/dev"));
+    let entry = real.lookup(Node::ROOT, name("null")).unwrap();
+    assert_eq!(entry.attributes.kind, Kind::File);
+    for want in [READ, BOTH] {
+        assert_eq!(real.open(entry.node, want).map(|_| ()), Err(Errno::ACCESS));
+    }
+}
+
+#[test]
 fn what_a_machine_has_of_its_own_is_there_and_empty() {
     let real = whole(Path::new("/"));
     for own_name in ["proc", "sys", "dev"] {
