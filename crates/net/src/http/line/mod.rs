@@ -116,7 +116,10 @@ impl Line {
     /// Reads more; how much.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(0)) };
-        self.buffer.reserve(self.piece);
+        // What was handed out is still in use while the next piece is read, so memory is taken for several at once.
+        if self.buffer.capacity() - self.buffer.len() < self.piece / 4 {
+            self.buffer.reserve(self.piece);
+        }
         let room = self.buffer.capacity() - self.buffer.len();
         let read = ready!(pin!(stream.read_buf(&mut self.buffer)).poll(cx))?;
         if read >= room.min(LITTLE) {
