@@ -1,6 +1,9 @@
 //! Bodies as they come off a wire: of HTTP/1, and of streams of HTTP/2.
 
-use super::{body::Cut, line::{Answer, Switched}};
+use super::{
+    body::Cut,
+    line::{Answer, Switched},
+};
 use http::{HeaderMap, header::CONTENT_LENGTH};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use std::{

@@ -98,7 +98,9 @@ impl Line {
                     Ok(reply) => reply,
                     Err(why) => return Poll::Ready(Err(why)),
                 };
-                if !reply.head.status.is_informational() || reply.head.status == StatusCode::SWITCHING_PROTOCOLS {
+                if !reply.head.status.is_informational()
+                    || reply.head.status == StatusCode::SWITCHING_PROTOCOLS
+                {
                     return Poll::Ready(Ok(reply));
                 }
                 hint(reply.head.status, reply.head.headers);

@@ -1,9 +1,9 @@
 //! The body of an answer of HTTP/1, as it comes (RFC 9112, 7.1). Pure.
 
 use super::reply::{self, Follows};
+use bytes::BytesMut;
 use http::HeaderMap;
 use hyper::body::Bytes;
-use bytes::BytesMut;
 
 /// Longest line with a chunk's size.
 const LONGEST_LINE: usize = 4096;
@@ -124,7 +124,11 @@ impl Pieces {
     fn size(&mut self, from: &mut BytesMut) -> Result<Option<u64>, &'static str> {
         let line = from.get(..from.len().min(LONGEST_LINE)).unwrap_or_default();
         let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
-            return if from.len() >= LONGEST_LINE { Err("the line of a chunk's size is too long") } else { Ok(None) };
+            return if from.len() >= LONGEST_LINE {
+                Err("the line of a chunk's size is too long")
+            } else {
+                Ok(None)
+            };
         };
         let line = from.split_to(end + 1);
         let line = line.strip_suffix(b"\r\n").ok_or("the line of a chunk's size has no end")?;
@@ -204,8 +208,17 @@ mod tests {
     #[test]
     fn chunks_that_are_none_are_refused() {
         for text in [
-            "\r\n", "x\r\n", "-1\r\n", "0x5\r\nhello\r\n", "5\nhello\r\n", "5\r\nhello0\r\n\r\n", "5 5\r\nhello\r\n",
-            "5;a\rb\r\nhello\r\n", "1234567890123456\r\n", "0\r\nno trailer\r\n\r\n", "0\r\n folded: x\r\n\r\n",
+            "\r\n",
+            "x\r\n",
+            "-1\r\n",
+            "0x5\r\nhello\r\n",
+            "5\nhello\r\n",
+            "5\r\nhello0\r\n\r\n",
+            "5 5\r\nhello\r\n",
+            "5;a\rb\r\nhello\r\n",
+            "1234567890123456\r\n",
+            "0\r\nno trailer\r\n\r\n",
+            "0\r\n folded: x\r\n\r\n",
         ] {
             let refused = read(Follows::Chunks, text.as_bytes(), text.len());
             assert!(refused.is_err_and(|why| why != "cut"), "{text:?}");

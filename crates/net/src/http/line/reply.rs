@@ -68,7 +68,8 @@ pub(super) fn read(bytes: &Bytes, method: &Method) -> Result<Reply, &'static str
     (head.status, head.version) = (status, version);
     let reason = parsed.reason.unwrap_or_default();
     if !reason.is_empty() && status.canonical_reason() != Some(reason) {
-        head.extensions.insert(ReasonPhrase::try_from(reason.to_owned()).map_err(|_| "its reason is no text")?);
+        head.extensions
+            .insert(ReasonPhrase::try_from(reason.to_owned()).map_err(|_| "its reason is no text")?);
     }
     head.headers.reserve(parsed.headers.len());
     for field in parsed.headers.iter() {
@@ -170,7 +171,8 @@ fn length(headers: &mut HeaderMap) -> Result<Option<u64>, &'static str> {
 
 /// Digits and nothing else.
 fn number(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let text =
+        std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     text.parse().ok().filter(|length| *length <= LONGEST_BODY)
 }
 
@@ -199,7 +201,10 @@ mod tests {
             ("HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked", (304, Length(0), true)),
             ("HTTP/1.0 200 OK\r\ncontent-length: 7", (200, Length(7), false)),
             ("HTTP/1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive", (200, Length(7), true)),
-            ("HTTP/1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive, close", (200, Length(7), false)),
+            (
+                "HTTP/1.0 200 OK\r\ncontent-length: 7\r\nconnection: keep-alive, close",
+                (200, Length(7), false),
+            ),
         ] {
             assert_eq!(told(head, &Method::GET), Ok(expected), "{head}");
         }

@@ -193,9 +193,15 @@ mod tests {
     #[test]
     fn a_server_is_told_in_one_way_where_a_body_ends() {
         let (head, how) = framed("POST", &[("content-length", "3")], None);
-        assert_eq!((head.as_str(), how), ("POST /a?b HTTP/1.1\r\ncontent-length: 3\r\n\r\n", Some(How::Length(3))));
+        assert_eq!(
+            (head.as_str(), how),
+            ("POST /a?b HTTP/1.1\r\ncontent-length: 3\r\n\r\n", Some(How::Length(3)))
+        );
         let (head, how) = framed("POST", &[], Some(4));
-        assert_eq!((head.as_str(), how), ("POST /a?b HTTP/1.1\r\ncontent-length: 4\r\n\r\n", Some(How::Length(4))));
+        assert_eq!(
+            (head.as_str(), how),
+            ("POST /a?b HTTP/1.1\r\ncontent-length: 4\r\n\r\n", Some(How::Length(4)))
+        );
         let (head, how) = framed("POST", &[("trailer", "x-sum, y")], None);
         let names = vec!["x-sum".parse().unwrap(), "y".parse().unwrap()];
         assert_eq!(

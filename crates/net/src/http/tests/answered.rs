@@ -13,13 +13,25 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(20);
 /// A path, what the server says to a request for it, and whether it closes then.
 const ANSWERS: [(&str, &str, bool); 16] = [
     ("/length", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", false),
-    ("/chunks", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\n\r\n", false),
+    (
+        "/chunks",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\n\r\n",
+        false,
+    ),
     ("/none", "HTTP/1.1 204 No Content\r\n\r\n", false),
     ("/rest", "HTTP/1.1 200 OK\r\n\r\nok", true),
     ("/old", "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", true),
     ("/close", "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok", false),
-    ("/both", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", false),
-    ("/behind", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", false),
+    (
+        "/both",
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        false,
+    ),
+    (
+        "/behind",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
+        false,
+    ),
     ("/two", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok", false),
     ("/coded", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", false),
     ("/garbage", "SSH-2.0-server\r\n\r\n", false),
@@ -66,7 +78,8 @@ async fn ask(path: &str) -> (String, usize) {
         while let Ok(Ok(read @ 1..)) = timeout(LONG, socket.read(&mut piece)).await {
             got.push_str(&String::from_utf8_lossy(&piece[..read]));
             let ends_well = ["\r\n\r\nok", "0\r\n\r\n", "}", " 204 No Content\r\n\r\n"];
-            let is_whole = ends_well.iter().any(|end| got.trim_end_matches('\n').ends_with(end.trim_end_matches('\n')));
+            let is_whole =
+                ends_well.iter().any(|end| got.trim_end_matches('\n').ends_with(end.trim_end_matches('\n')));
             if ends.is_empty() && is_whole {
                 break;
             }
