@@ -70,11 +70,11 @@ impl Caller {
         ready
     }
 
-    /// Sends a request and waits for the head of its answer. `hint` gets what comes before that, and is called at each poll.
+    /// Sends a request and waits for the head of its answer. `hint` gets what comes before that.
     pub(super) async fn call(
         &mut self,
         request: Request<Body>,
-        mut hint: impl FnMut(Option<(StatusCode, HeaderMap)>, &mut Context<'_>),
+        mut hint: impl FnMut(StatusCode, HeaderMap),
     ) -> Result<Response<Came>, Unanswered> {
         if let Err(err) = self.ready().await {
             return Err(Unanswered { request: Some(Box::new(request)), why: err.to_string() });
@@ -97,10 +97,9 @@ impl Caller {
             self.tasks.start(streams::pour(to, body));
         }
         let answered = poll_fn(|cx| {
-            while let Some(early) = early(&mut answer, cx) {
-                hint(Some(early), cx);
+            while let Some((status, headers)) = early(&mut answer, cx) {
+                hint(status, headers);
             }
-            hint(None, cx);
             Pin::new(&mut answer).poll(cx)
         });
         match answered.await {

@@ -1,6 +1,9 @@
 //! Bodies as they come off a wire: of HTTP/1, and of streams of HTTP/2.
 
-use super::body::Cut;
+use super::{
+    body::Cut,
+    line::{Answer, Switched},
+};
 use http::{HeaderMap, header::CONTENT_LENGTH};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use std::{
@@ -12,6 +15,8 @@ use std::{
 pub(crate) enum Came {
     /// As the library of HTTP/1 has it.
     Message(Incoming),
+    /// The answer of a server that speaks HTTP/1.1.
+    Answer(Box<Answer>),
     /// A stream of HTTP/2.
     Stream(Stream),
 }
@@ -32,6 +37,12 @@ impl From<Incoming> for Came {
     }
 }
 
+impl From<Answer> for Came {
+    fn from(answer: Answer) -> Came {
+        Came::Answer(Box::new(answer))
+    }
+}
+
 impl Came {
     /// The body of a request with these headers.
     pub(super) fn of_request(headers: &HeaderMap, stream: h2::RecvStream) -> Came {
@@ -47,6 +58,16 @@ impl Came {
         let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let left = if stream.is_end_stream() { Some(0) } else { announced };
         Came::Stream(Stream { stream, left, is_data_over: false, is_answer })
+    }
+}
+
+impl Came {
+    /// What goes on behind an answer that ends HTTP.
+    pub(super) fn into_switched(self) -> Option<Switched> {
+        match self {
+            Came::Answer(answer) => answer.into_switched(),
+            Came::Message(_) | Came::Stream(_) => None,
+        }
     }
 }
 
@@ -88,6 +109,7 @@ impl Body for Came {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match self.get_mut() {
             Came::Message(incoming) => Pin::new(incoming).poll_frame(cx).map_err(|_| Cut),
+            Came::Answer(answer) => answer.poll_frame(cx),
             Came::Stream(stream) => stream.poll_frame(cx),
         }
     }
@@ -95,6 +117,7 @@ impl Body for Came {
     fn is_end_stream(&self) -> bool {
         match self {
             Came::Message(incoming) => incoming.is_end_stream(),
+            Came::Answer(answer) => answer.is_over(),
             Came::Stream(stream) => stream.stream.is_end_stream(),
         }
     }
@@ -102,6 +125,7 @@ impl Body for Came {
     fn size_hint(&self) -> SizeHint {
         match self {
             Came::Message(incoming) => incoming.size_hint(),
+            Came::Answer(answer) => answer.left().map_or_else(SizeHint::default, SizeHint::with_exact),
             Came::Stream(stream) => stream.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

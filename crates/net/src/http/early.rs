@@ -3,11 +3,10 @@
 //! It passes in either version of HTTP, scrubbed as answers are. `100` is said by ourselves, and `101` is an answer.
 
 use super::{Session, filter::Passing, framing, strict::Hints};
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use std::{
     mem::take,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Of one request.
@@ -44,73 +43,38 @@ impl Told {
     }
 }
 
-/// Those of one request that came and were not passed on yet.
-#[derive(Clone, Default)]
-pub(super) struct Early(Arc<Mutex<Came>>);
-
+/// Those of one request.
 #[derive(Default)]
-struct Came {
-    heads: Vec<(StatusCode, HeaderMap)>,
+pub(super) struct Early {
     count: usize,
-    waits: Option<Waker>,
 }
 
 impl Early {
-    /// Asks for them.
-    pub(super) fn listen<B>(&self, request: &mut Request<B>) {
-        let early = self.clone();
-        hyper::ext::on_informational(request, move |response| {
-            early.came(response.status(), response.headers());
-        });
-    }
-
-    /// One came.
-    pub(super) fn came(&self, status: StatusCode, headers: &HeaderMap) {
-        if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
-            return;
-        }
-        let mut came = self.lock();
-        came.count = came.count.saturating_add(1);
-        if came.count <= MOST {
-            came.heads.push((status, headers.clone()));
-        }
-        if let Some(waker) = came.waits.take() {
-            waker.wake();
-        }
-    }
-
-    /// Passes on what came, through every filter that looks. Whoever polls is woken when there is more.
-    pub(super) fn pass_on(
-        &self,
+    /// Passes on one that came, through every filter that looks.
+    pub(super) fn came(
+        &mut self,
         session: &Session,
         passing: Option<&Passing>,
         told: &Told,
-        cx: &Context<'_>,
+        (status, mut headers): (StatusCode, HeaderMap),
     ) {
-        let heads = {
-            let mut came = self.lock();
-            came.waits = Some(cx.waker().clone());
-            take(&mut came.heads)
-        };
-        for (status, mut headers) in heads {
-            framing::strip(&mut headers);
-            for name in [header::CONTENT_LENGTH, header::TE] {
-                headers.remove(name);
-            }
-            let looks = |passing: &Passing| {
-                let filters = session.carrier.filters.iter();
-                let mut looking =
-                    filters.filter(|filter| filter.looks_at(&passing.target, passing.port, &passing.path));
-                looking.all(|filter| filter.hint(passing, &mut headers))
-            };
-            let is_passed = passing.is_none_or(looks);
-            if is_passed {
-                told.add(status, headers);
-            }
+        self.count = self.count.saturating_add(1);
+        if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) || self.count > MOST {
+            return;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Came> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        framing::strip(&mut headers);
+        for name in [header::CONTENT_LENGTH, header::TE] {
+            headers.remove(name);
+        }
+        let looks = |passing: &Passing| {
+            let filters = session.carrier.filters.iter();
+            let mut looking =
+                filters.filter(|filter| filter.looks_at(&passing.target, passing.port, &passing.path));
+            looking.all(|filter| filter.hint(passing, &mut headers))
+        };
+        let is_passed = passing.is_none_or(looks);
+        if is_passed {
+            told.add(status, headers);
+        }
     }
 }

@@ -27,17 +27,8 @@ use http::{
 };
 use http_body::Body as _;
 use http_body_util::Full;
-use hyper::{
-    body::{Bytes, Incoming},
-    client::conn::TrySendError,
-    upgrade::OnUpgrade,
-};
-use std::{
-    future::poll_fn,
-    pin::pin,
-    rc::Rc,
-    task::{Context, Poll},
-};
+use hyper::{body::Bytes, upgrade::OnUpgrade};
+use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
 
 /// How often a request is sent to a server that closes connections before it takes anything.
 const TRIES: u32 = 3;
@@ -274,17 +265,11 @@ enum Unsent {
     Closed,
 }
 
-/// A connection whose answer has begun.
-struct Begun {
-    flow: Rc<Flow>,
-    kept: Option<Kept>,
-}
-
 /// An answer that has begun.
 struct Answered {
     head: response::Parts,
     body: Came,
-    begun: Begun,
+    flow: Rc<Flow>,
 }
 
 /// Sends a request, once more on a new connection if the server had closed the old one before it took anything.
@@ -309,15 +294,15 @@ async fn send(
         // A server may close a connection that waits just as it is taken: nobody but us knows that it waited.
         let again = (can_repeat && matches!(past, Past::Spare(_))).then(|| head.clone());
         flight.leads_to(far.flow().address());
-        let (answered, begun) = hand_over(session, permitted, far, Request::from_parts(head, body)).await;
+        let (answered, flow) = hand_over(session, permitted, far, Request::from_parts(head, body)).await;
         match answered {
             None => return Err(Unsent::Stopped),
             Some(Ok(response)) => {
                 let (head, body) = response.into_parts();
                 if heads::is_tied(head.headers.get_all(header::WWW_AUTHENTICATE)) {
-                    begun.flow.binds();
+                    flow.binds();
                 }
-                return Ok(Answered { head, body, begun });
+                return Ok(Answered { head, body, flow });
             }
             Some(Err(_)) if flight.is_stopped() => return Err(Unsent::Stopped),
             Some(Err(Unanswered { request, why })) => match (request, again) {
@@ -343,48 +328,22 @@ async fn hand_over(
     session: &Session,
     permitted: &Permitted,
     far: Far,
-    mut request: Request<Body>,
-) -> (Option<Sending>, Begun) {
+    request: Request<Body>,
+) -> (Option<Sending>, Rc<Flow>) {
     let flight = &permitted.flight;
-    let early = permitted.told.as_ref().map(|told| (Early::default(), told));
-    let pass_on = |cx: &mut Context<'_>| {
-        if let Some((early, told)) = &early {
-            early.pass_on(session, permitted.passing.as_ref(), told, cx);
+    let mut early = Early::default();
+    let hint = |status: StatusCode, headers: HeaderMap| {
+        if let Some(told) = &permitted.told {
+            early.came(session, permitted.passing.as_ref(), told, (status, headers));
         }
     };
     match far {
-        Far::Http1(mut kept) => {
-            if let Some((early, _)) = &early {
-                early.listen(&mut request);
-            }
-            let mut sending = pin!(kept.sender.try_send_request(request));
-            let sending = poll_fn(|cx| {
-                let answered = sending.as_mut().poll(cx);
-                pass_on(cx);
-                answered
-            });
-            let answered = unless_stopped(flight, sending).await.map(of_http1);
-            kept.past = Past::Used;
-            let flow = Rc::clone(&kept.flow);
-            (answered, Begun { flow, kept: Some(kept) })
+        Far::Http1(Kept { line, flow, .. }) => {
+            let answered = unless_stopped(flight, line.call(request, hint)).await;
+            (answered.map(|answered| answered.map(|response| response.map(Came::from))), flow)
         }
-        Far::Http2(mut caller, flow, _) => {
-            let hint = |came: Option<(StatusCode, HeaderMap)>, cx: &mut Context<'_>| match (came, &early) {
-                (Some((status, headers)), Some((early, _))) => early.came(status, &headers),
-                (Some(_), None) => {}
-                (None, _) => pass_on(cx),
-            };
-            let answered = unless_stopped(flight, caller.call(request, hint)).await;
-            (answered, Begun { flow, kept: None })
-        }
+        Far::Http2(mut caller, flow, _) => (unless_stopped(flight, caller.call(request, hint)).await, flow),
     }
-}
-
-fn of_http1(answered: Result<Response<Incoming>, TrySendError<Request<Body>>>) -> Sending {
-    answered.map(|response| response.map(Came::from)).map_err(|mut err| Unanswered {
-        request: err.take_message().map(Box::new),
-        why: err.error().to_string(),
-    })
 }
 
 /// Whether a request changes nothing and has no body, so that a server may get it twice (RFC 9110, 9.2.2).
@@ -411,12 +370,12 @@ async fn unless_stopped<T>(flight: &Flight, answer: impl Future<Output = T>) -> 
 /// The answer, through every filter in the opposite order.
 async fn receive(
     session: &Rc<Session>,
-    origin: &Origin,
+    origin: &Rc<Origin>,
     permitted: Permitted,
     answered: Answered,
     near: Version,
 ) -> Answer {
-    let Answered { mut head, body: incoming, begun } = answered;
+    let Answered { mut head, body: mut incoming, flow } = answered;
     let Permitted { head: request, flight, passing, upgrade, is_last, .. } = permitted;
     flight.answered(head.status.as_u16());
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -424,7 +383,12 @@ async fn receive(
             let why = "the server changed to another protocol without being asked";
             return Ok(answer::failed(502, "upgrade", why).map(Body::Ours));
         };
-        return Ok(switch(session, flight, passing, (head, incoming), (upgrade, begun.flow)));
+        return Ok(switch(session, flight, passing, (head, incoming), (upgrade, flow)));
+    }
+    if let Came::Answer(answer) = &mut incoming
+        && !is_last
+    {
+        answer.returns_to(origin, &flow);
     }
     let mut body = Passed::new(incoming, Way::In, Rc::clone(&flight));
     if let Some(passing) = &passing {
@@ -438,9 +402,6 @@ async fn receive(
         head.headers.remove(header::CONTENT_LENGTH);
     }
     heads::incoming(&mut head, near);
-    if let Some(kept) = begun.kept.filter(|_| !is_last) {
-        origin.give_back(kept);
-    }
     Ok(Response::from_parts(head, Body::Passed(Box::new(body))))
 }
 
@@ -476,12 +437,14 @@ fn switch(
     (head, incoming): (response::Parts, Came),
     (near, flow): (OnUpgrade, Rc<Flow>),
 ) -> Response<Body> {
+    let Some(far) = incoming.into_switched() else {
+        let why = "the server's connection cannot go on with another protocol";
+        return answer::failed(502, "upgrade", why).map(Body::Ours);
+    };
     let filters = &session.carrier.filters;
     let changes = [Way::Out, Way::In].map(|way| upgrade::changes(filters, passing.as_ref(), way));
-    let mut response = Response::from_parts(head, incoming);
-    let far = hyper::upgrade::on(&mut response);
     session.upgrades.start(upgrade::carry(Both { near, far, flight, flow, changes }));
-    response.map(|_| Body::Ours(Full::default()))
+    Response::from_parts(head, Body::Ours(Full::default()))
 }
 
 /// What the program is told where something stopped its request.

@@ -8,26 +8,28 @@ use super::{
     calls::{Begins, Caller},
     flow::Flow,
     heads::Place,
+    line::Line,
     link::{Link, Sender},
     spare::{Destination, Spare, Spoken},
     target::Connection,
 };
 use crate::{
     egress::{DialError, Dialled},
-    http::body::Body,
     relay,
     tls::{Stream, Untrusted, Wire},
 };
 use airlock_gate::{Crossing, Denial, Permit, Reason, host::Target};
 use http::Version;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 /// Of a head from the server.
 const HEAD: usize = 64 * 1024;
-/// Read or written at once.
-const BUFFER: usize = 128 * 1024;
 /// HTTP/2: what a server may send before we have passed it on.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
@@ -75,8 +77,7 @@ pub(super) enum Far {
 
 /// One of HTTP/1.1.
 pub(super) struct Kept {
-    pub(super) sender: http1::SendRequest<Body>,
-    pub(super) link: Rc<Link>,
+    pub(super) line: Line,
     pub(super) flow: Rc<Flow>,
     pub(super) past: Past,
 }
@@ -211,38 +212,33 @@ impl Origin {
         {
             return Ok(Far::Http2(sender.clone(), Rc::clone(flow), *past));
         }
-        if let Some(kept) = self.take_idle(can_repeat).await {
+        if let Some(kept) = self.take_idle(can_repeat) {
             return Ok(Far::Http1(kept));
         }
         self.reach().await
     }
 
-    /// One that can take another request, or soon will.
-    async fn take_idle(&self, can_repeat: bool) -> Option<Kept> {
+    /// One that can take another request.
+    fn take_idle(&self, can_repeat: bool) -> Option<Kept> {
         let is_stale =
             |kept: &Kept| !can_repeat && matches!(kept.past, Past::Spare(waited) if waited > FRESH);
-        let found = {
-            let mut idle = self.idle.borrow_mut();
-            idle.retain(|kept| !kept.sender.is_closed() && !is_stale(kept));
-            match idle.iter().position(|kept| kept.sender.is_ready()) {
-                Some(ready) => Some(idle.swap_remove(ready)),
-                // The last answer has been passed on; its connection is about to know.
-                None if !self.session.is_http2.get() => idle.pop(),
-                None => None,
-            }
-        };
-        let mut kept = found?;
-        if !kept.sender.is_ready() {
-            kept.sender.ready().await.ok()?;
-        }
-        Some(kept)
+        let mut idle = self.idle.borrow_mut();
+        idle.retain_mut(|kept| !kept.line.is_closed() && !is_stale(kept));
+        idle.pop()
     }
 
-    /// Takes a connection back whose answer has begun.
+    /// Takes a connection back whose answer is over.
     pub(super) fn give_back(&self, kept: Kept) {
-        if !kept.sender.is_closed() {
-            self.idle.borrow_mut().push(kept);
-        }
+        self.idle.borrow_mut().push(kept);
+    }
+
+    /// Lets connections go that the server closes while they have no request. Never ends.
+    pub(super) async fn watch(&self) {
+        poll_fn(|cx: &mut Context<'_>| {
+            self.idle.borrow_mut().retain_mut(|kept| kept.line.poll_closed(cx).is_pending());
+            Poll::Pending
+        })
+        .await
     }
 
     /// The program did not finish its handshake.
@@ -257,10 +253,11 @@ impl Origin {
     /// The near connection has ended as it should: the connections to the server may wait for another.
     pub(super) fn retire(&self) {
         let spares = &self.session.carrier.spares;
-        for Kept { sender, link, flow, .. } in self.idle.take() {
+        for Kept { line, flow, .. } in self.idle.take() {
             drop(flow);
+            let link = Rc::clone(line.link());
             self.session.links.remove(&link);
-            spares.keep(self.destination.clone(), Sender::Http1(sender), link);
+            spares.keep(self.destination.clone(), Sender::Http1(line), link);
         }
         if let Some(Shared { sender, link, flow, .. }) = self.shared.take()
             && self.session.requests.count() == 0
@@ -299,7 +296,7 @@ impl Origin {
         self.session.links.add(&link);
         let past = Past::Spare(since.elapsed());
         match sender {
-            Sender::Http1(sender) => Far::Http1(Kept { sender, link, flow, past }),
+            Sender::Http1(line) => Far::Http1(Kept { line, flow, past }),
             Sender::Http2(sender) => self.share(sender, link, (flow, past)),
         }
     }
@@ -353,7 +350,7 @@ impl Origin {
         pins: &[String],
     ) -> Result<Far, Failure> {
         if !self.connection.is_tls {
-            return self.http1(Stream::Plain(wire), link, flow).await;
+            return Ok(http1(Stream::Plain(wire), link, flow));
         }
         let Connection { target, port, .. } = &self.connection;
         let trust = &self.session.carrier.egress.trust;
@@ -382,16 +379,8 @@ impl Origin {
         }
         match is_http2 {
             true => self.http2(stream, link, flow).await,
-            false => self.http1(stream, link, flow).await,
+            false => Ok(http1(stream, link, flow)),
         }
-    }
-
-    async fn http1(&self, stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Result<Far, Failure> {
-        let mut builder = http1::Builder::new();
-        builder.max_header_size(HEAD).max_buf_size(BUFFER);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|err| lost(&err))?;
-        link.run(&self.session.carrier.spares.tasks, connection.with_upgrades());
-        Ok(Far::Http1(Kept { sender, link: Rc::clone(link), flow, past: Past::New }))
     }
 
     async fn http2(&self, stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Result<Far, Failure> {
@@ -413,6 +402,10 @@ impl Origin {
         self.shared.replace(Some(shared));
         Far::Http2(sender, flow, past)
     }
+}
+
+fn http1(stream: Stream, link: &Rc<Link>, flow: Rc<Flow>) -> Far {
+    Far::Http1(Kept { line: Line::new(stream, link), flow, past: Past::New })
 }
 
 fn lost(err: &dyn std::error::Error) -> Failure {

@@ -3,9 +3,8 @@
 //! It serves one near connection at a time, which the ledger has as a [`Flow`]; between two of them it is a
 //! [spare](super::spare) one.
 
-use super::{body::Body, calls::Caller, flow::Flow, tasks::Tasks};
+use super::{calls::Caller, flow::Flow, line::Line, tasks::Tasks};
 use crate::tls::Counts;
-use hyper::client::conn::http1;
 use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
@@ -65,10 +64,20 @@ impl Link {
         let link = Rc::clone(self);
         let task = tasks.start(async move {
             link.is_lost.set(connection.await.is_err());
-            link.is_over.set(true);
-            link.release();
+            link.ended();
         });
         self.task.replace(Some(task));
+    }
+
+    /// It ends before it should.
+    pub(super) fn lose(&self) {
+        self.is_lost.set(true);
+    }
+
+    /// It has ended.
+    pub(super) fn ended(&self) {
+        self.is_over.set(true);
+        self.release();
     }
 
     /// `flow` uses it from now on.
@@ -84,11 +93,10 @@ impl Link {
 
     /// Ends it, whatever is under way.
     pub(super) fn end(&self) {
-        self.is_over.set(true);
         if let Some(task) = self.task.take() {
             task.abort();
         }
-        self.release();
+        self.ended();
     }
 
     /// It is for no other near connection.
@@ -129,6 +137,11 @@ impl Links {
         self.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
     }
 
+    /// Their servers will see a reset.
+    pub(super) fn reset(&self) {
+        self.0.borrow().iter().for_each(|link| link.counts.resets(true));
+    }
+
     /// Ends all of them.
     pub(super) fn end(&self) {
         let all = self.0.take();
@@ -139,33 +152,17 @@ impl Links {
 /// What sends requests over a connection.
 pub(super) enum Sender {
     /// HTTP/1.1: one at a time.
-    Http1(http1::SendRequest<Body>),
+    Http1(Line),
     /// HTTP/2.
     Http2(Caller),
 }
 
 impl Sender {
     /// Whether nothing can be sent any more.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&mut self) -> bool {
         match self {
-            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http1(line) => line.is_closed(),
             Sender::Http2(sender) => sender.is_closed(),
-        }
-    }
-
-    /// Whether a request can be sent now.
-    pub(super) fn is_ready(&self) -> bool {
-        match self {
-            Sender::Http1(sender) => sender.is_ready(),
-            Sender::Http2(sender) => !sender.is_closed(),
-        }
-    }
-
-    /// Waits until a request can be sent; whether that comes to be.
-    pub(super) async fn ready(&mut self) -> bool {
-        match self {
-            Sender::Http1(sender) => sender.ready().await.is_ok(),
-            Sender::Http2(sender) => sender.ready().await.is_ok(),
         }
     }
 }

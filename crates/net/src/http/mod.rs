@@ -15,6 +15,7 @@
 //! | `came`, `body`, `upgrade` | bodies as they come, on their way, and bytes after an upgrade |
 //! | `filter` | what looks at and changes requests and answers |
 //! | `answer` | what a program is told where its request does not go on |
+//! | `line` | HTTP/1.1 to a server |
 //! | `link`, `spare` | a connection to a server, and those that wait for the next near connection |
 //! | `flow`, `flight` | the use of a connection to a server and a request, as the ledger has them |
 //! | `carrier`, `tasks` | what they share |
@@ -32,6 +33,7 @@ mod flight;
 mod flow;
 pub(crate) mod framing;
 mod heads;
+mod line;
 mod link;
 mod near;
 mod open;

@@ -48,6 +48,7 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
             false => End::Broken,
         },
         () = silence(session) => End::Closed,
+        () = origin.watch() => End::Closed,
     };
     session.upgrades.all().await;
     end

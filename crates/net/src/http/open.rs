@@ -53,6 +53,7 @@ pub(crate) async fn carry(
     if ticket.unless_revoked(opened.as_mut()).await.is_none() {
         session.is_revoked.set(true);
         session.near.resets(true);
+        session.links.reset();
     }
     drop((opened, living));
 }

@@ -15,7 +15,7 @@ use std::{
     rc::{Rc, Weak},
     time::Duration,
 };
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 /// So many wait for one place.
 const MOST_ALIKE: usize = 8;
@@ -25,8 +25,6 @@ const MOST: usize = 64;
 const MOST_PLACES: usize = 512;
 /// How long one waits.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long it may take until the last answer has come to its end.
-const SETTLES: Duration = Duration::from_secs(5);
 /// How long it is believed that a server speaks what it spoke last.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
 
@@ -83,10 +81,8 @@ impl Spares {
     pub(super) fn take(&self, to: &Destination, permit: &Permit, generation: u64) -> Option<Spare> {
         self.obey(generation);
         let mut waiting = self.waiting.borrow_mut();
-        waiting.retain(|(_, spare)| !spare.sender.is_closed());
-        let fits = |(other, spare): &(Destination, Spare)| {
-            other == to && spare.sender.is_ready() && spare.link.meets(permit.pins())
-        };
+        waiting.retain_mut(|(_, spare)| !spare.sender.is_closed());
+        let fits = |(other, spare): &(Destination, Spare)| other == to && spare.link.meets(permit.pins());
         let found = waiting.iter().rposition(fits)?;
         Some(waiting.remove(found).1)
     }
@@ -97,21 +93,6 @@ impl Spares {
         if link.is_bound() || sender.is_closed() {
             return link.end();
         }
-        if sender.is_ready() {
-            return self.insert(to, sender, link);
-        }
-        // The end of the last answer has been passed on; its connection is about to know.
-        let (spares, rules) = (Rc::downgrade(self), self.rules.get());
-        self.tasks.start(async move {
-            let is_ready = timeout(SETTLES, sender.ready()).await.unwrap_or(false);
-            match spares.upgrade().filter(|spares| is_ready && rules == spares.rules.get()) {
-                Some(spares) => spares.insert(to, sender, link),
-                None => link.end(),
-            }
-        });
-    }
-
-    fn insert(self: &Rc<Spares>, to: Destination, sender: Sender, link: Rc<Link>) {
         let mut waiting = self.waiting.borrow_mut();
         let alike = waiting.iter().filter(|(other, _)| *other == to).count();
         let oldest = match (alike >= MOST_ALIKE, waiting.len() >= MOST) {
@@ -142,7 +123,7 @@ impl Spares {
         }
     }
 
-    fn end(&self, is_over: impl Fn(&Spare) -> bool) {
+    fn end(&self, is_over: impl Fn(&mut Spare) -> bool) {
         let mut waiting = self.waiting.borrow_mut();
         waiting.extract_if(.., |(_, spare)| is_over(spare)).for_each(|(_, spare)| spare.link.end());
     }

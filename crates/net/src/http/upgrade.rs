@@ -4,15 +4,13 @@ use super::{
     filter::{Change, Filter, Passing, Way},
     flight::{Flight, Waits, Why},
     flow::Flow,
+    line::Switched,
 };
 use airlock_gate::Reason;
-use hyper::{
-    body::Bytes,
-    upgrade::{OnUpgrade, Upgraded},
-};
+use hyper::{body::Bytes, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use std::{future::poll_fn, io, rc::Rc, task::Poll};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 
 /// Read at once.
 const PIECE: usize = 16 * 1024;
@@ -20,7 +18,7 @@ const PIECE: usize = 16 * 1024;
 /// Both sides of an upgraded connection.
 pub(super) struct Both {
     pub(super) near: OnUpgrade,
-    pub(super) far: OnUpgrade,
+    pub(super) far: Switched,
     pub(super) flight: Rc<Flight>,
     pub(super) flow: Rc<Flow>,
     /// Out and in.
@@ -44,9 +42,9 @@ pub(super) fn changes(
 /// Copies until both directions have ended, one failed, or the request was stopped.
 pub(super) async fn carry(both: Both) {
     let Both { near, far, flight, flow, changes: [out, inward] } = both;
-    let (Ok(near), Ok(far)) = tokio::join!(near, far) else { return };
+    let Ok(near) = near.await else { return };
     let (near_read, near_write) = split(TokioIo::new(near));
-    let (far_read, far_write) = split(TokioIo::new(far));
+    let (far_read, far_write) = split(far);
     let outward = Direction { way: Way::Out, changes: out, flight: Rc::clone(&flight) };
     let inward = Direction { way: Way::In, changes: inward, flight: Rc::clone(&flight) };
     let copied =
@@ -69,11 +67,12 @@ struct Direction {
     flight: Rc<Flight>,
 }
 
-type Reader = ReadHalf<TokioIo<Upgraded>>;
-type Writer = WriteHalf<TokioIo<Upgraded>>;
-
 impl Direction {
-    async fn copy(mut self, mut from: Reader, mut to: Writer) -> io::Result<()> {
+    async fn copy(
+        mut self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> io::Result<()> {
         let mut piece = bytes_of(PIECE);
         loop {
             let read = from.read(&mut piece).await?;

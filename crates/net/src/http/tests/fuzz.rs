@@ -161,7 +161,7 @@ async fn server(bytes: &[u8]) -> String {
         let request = Request::get("https://a.test/").version(Version::HTTP_2);
         let request = request.body(Body::Ours(Full::default())).unwrap();
         let mut hints = 0;
-        let answered = caller.call(request, |hint, _| hints += usize::from(hint.is_some())).await;
+        let answered = caller.call(request, |_, _| hints += 1).await;
         let answer = answered.map_err(|unanswered| unanswered.why)?;
         let status = answer.status().as_u16();
         let whole = answer.into_body().collect().await;

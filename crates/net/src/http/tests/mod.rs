@@ -1,5 +1,6 @@
 //! Programs, opened connections and servers in one process, with no sandbox around them.
 
+mod answered;
 mod carried;
 mod ended;
 mod fuzz;

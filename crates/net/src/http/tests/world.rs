@@ -67,6 +67,8 @@ pub(super) enum Server {
     Http2,
     /// Without TLS.
     Plain,
+    /// The same, and says what [`super::answered`] has it say.
+    Raw,
     /// With a certificate that nobody trusts.
     Untrusted,
     /// Says something before each answer, see [`hint`].
@@ -277,6 +279,10 @@ async fn serve(
         let target = "a.test".parse().unwrap();
         let hinted = Arc::clone(&log);
         let service = service_fn(move |request| answer(request, Arc::clone(&log), Arc::clone(&sent)));
+        if server == Server::Raw {
+            tasks.spawn_local(super::answered::answer_raw(socket));
+            continue;
+        }
         if server == Server::Plain {
             tasks.spawn_local(async move {
                 let builder = hyper::server::conn::http1::Builder::new();
