@@ -99,7 +99,13 @@ pub(super) fn product() -> Vec<Case> {
     ];
     let last = [User::Ranges, User::Root].into_iter().map(|user| (user, NOTHING_IS_LEFT));
     let paused = User::ALL.into_iter().map(|user| (user, PAUSE_TESTS_PASS));
-    everybody.chain(limited).chain(disks).chain(paused).chain(last).map(|(user, fact)| fact.of(user)).collect()
+    everybody
+        .chain(limited)
+        .chain(disks)
+        .chain(paused)
+        .chain(last)
+        .map(|(user, fact)| fact.of(user))
+        .collect()
 }
 
 /// A case before it is somebody's.
