@@ -12,7 +12,7 @@ use rustix::{
 use std::{fs, io, ops::RangeInclusive, os::fd::OwnedFd, path::Path, time::Duration};
 
 /// The machine's only network device.
-pub(super) const DEVICE: &str = "eth0";
+const DEVICE: &str = "eth0";
 /// Every group that a program can have: each may ping.
 const GROUPS_OF_USERS: RangeInclusive<u32> = 0..=0x7fff_ffff;
 /// Where control groups are mounted.

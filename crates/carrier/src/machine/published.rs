@@ -3,15 +3,13 @@
 //! The keeper connects to one port of the machine's own address and says which port it means
 //! ([`LOOPBACK_PORT`]). Two threads carry each such connection; that is seldom, for most servers listen on every address.
 
-use super::orders::DEVICE;
 use airlock_linux::net::{
-    machine::{LOOPBACK_PORT, hear_by},
+    machine::LOOPBACK_PORT,
     seat::{OUTSIDE_V4, OWN_V4},
 };
 use std::{
     io::{self, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
-    os::fd::AsFd as _,
     sync::Arc,
     thread,
     time::Duration,
@@ -34,7 +32,6 @@ pub(super) fn take_in() -> io::Result<()> {
         Err(err) if err.kind() == io::ErrorKind::AddrNotAvailable => return Ok(()),
         bound => bound?,
     };
-    hear_by(listener.as_fd(), DEVICE)?;
     spawn(move || serve(&listener))
 }
 

@@ -83,18 +83,6 @@ pub fn original_destination(socket: BorrowedFd<'_>, from: SocketAddr) -> io::Res
     }
 }
 
-/// From now on a listening socket hears only of connections that come by this device, and not of those of programs beside it. Needs
-/// power over the network.
-pub fn hear_by(socket: BorrowedFd<'_>, device: &str) -> io::Result<()> {
-    let length = libc::socklen_t::try_from(device.len()).map_err(io::Error::other)?;
-    let (name, raw) = (device.as_ptr().cast(), socket.as_raw_fd());
-    // SAFETY: the option takes so many bytes of a name, which outlives the call.
-    match unsafe { libc::setsockopt(raw, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, length) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Has the kernel reset the connection when it is closed, instead of ending it in good order.
 pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)

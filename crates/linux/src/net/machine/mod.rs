@@ -21,7 +21,7 @@ pub(super) mod prove;
 pub(super) mod tap;
 pub(super) mod wall;
 
-pub use super::{links::Families, sockets::hear_by};
+pub use super::links::Families;
 pub use connections::reset_connections;
 pub use inside::set_up;
 pub use tap::{DEVICE, open};
