@@ -53,10 +53,6 @@ use airlock_linux::clone;
 use clap::Parser;
 use std::{ffi::OsString, io::Write as _};
 
-/// Requests through the wall take memory in many small pieces (ADR 46).
-#[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() {
     // A keeper is started by us for every sandbox: it need not pay for the grammar people use.
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
