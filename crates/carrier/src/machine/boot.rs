@@ -39,6 +39,8 @@ pub(super) fn boot() -> Result<(), Failed> {
     }
     // Where memory runs out, a program is ended and not what carries it.
     fs::write("/proc/self/oom_score_adj", "-1000").during("outlive a want of memory")?;
+    // As on a host with much more memory than a sandbox may use: what is too much is found out when it is used, not when it is asked for.
+    fs::write("/proc/sys/vm/overcommit_memory", "1").during("let memory be asked for")?;
     load_modules("order")?;
     let limit = Rlimit { current: Some(FILES), maximum: Some(MOST_FILES) };
     rustix::process::setrlimit(Resource::Nofile, limit).during("allow open files")?;
