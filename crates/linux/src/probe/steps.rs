@@ -73,7 +73,7 @@ pub(super) fn build(wanted: &Wanted<'_>, scratch: &Path, talk: &OwnedFd, report:
     }
     report.tell(Step::Nftables, net::seat::furnish(known).map(drop).map_err(whole));
     // The second pair of namespaces, as a sandbox enters it. Without a /proc of this PID namespace the map cannot be written by
-    // number. It comes first: whose children get a time namespace may not share memory with one (Linux 6.1).
+    // number. It comes first, as in a start: a process whose children get a time namespace may be refused one that shares its memory.
     let inner = has_proc.then(|| idmap::inner(wanted.ids));
     report.tell(Step::Spaces, clone::unshare(Namespaces::CGROUP_AND_TIME));
     if let Some(inner) = inner {
