@@ -59,9 +59,7 @@ impl Came {
         let left = if stream.is_end_stream() { Some(0) } else { announced };
         Came::Stream(Stream { stream, left, is_data_over: false, is_answer })
     }
-}
 
-impl Came {
     /// What goes on behind an answer that ends HTTP.
     pub(super) fn into_switched(self) -> Option<Switched> {
         match self {

@@ -176,7 +176,7 @@ fn connection(headers: &HeaderMap) -> Result<(), Bad> {
 }
 
 /// What `Connection` lists, in lower case.
-fn listed(headers: &HeaderMap) -> impl Iterator<Item = String> {
+pub(super) fn listed(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|word| word.trim().to_ascii_lowercase())
 }

@@ -245,8 +245,10 @@ impl Provider for Real {
         if lock(&self.nodes).kind(node)? != Kind::File {
             return Err(Errno::ACCESS);
         }
-        // A device is refused by its mount already.
-        if !FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_file() {
+        // In a whole root devices are served as files; their mount refuses them already.
+        if matches!(self.reach, Reach::Whole(_))
+            && !FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_file()
+        {
             return Err(Errno::ACCESS);
         }
         if (want.write || want.truncate) && matches!(self.reach, Reach::Directory { .. }) {

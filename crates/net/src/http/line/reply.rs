@@ -3,9 +3,10 @@
 //! A server that says in two ways where its answer ends is not believed: the answer is refused, or nothing follows it on its
 //! connection.
 
+use super::super::framing;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
-    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
     response,
 };
 use hyper::{body::Bytes, ext::ReasonPhrase};
@@ -103,23 +104,8 @@ fn value(bytes: Bytes) -> Result<HeaderValue, &'static str> {
 }
 
 fn keeps(version: Version, headers: &HeaderMap) -> bool {
-    let mut words = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim);
-    match version {
-        Version::HTTP_11 => !words.any(|word| word.eq_ignore_ascii_case("close")),
-        _ => {
-            let (mut kept, mut closes) = (false, false);
-            for word in words {
-                kept |= word.eq_ignore_ascii_case("keep-alive");
-                closes |= word.eq_ignore_ascii_case("close");
-            }
-            kept && !closes
-        }
-    }
+    let says = |word: &str| framing::listed(headers).any(|listed| listed == word);
+    !says("close") && (version == Version::HTTP_11 || says("keep-alive"))
 }
 
 /// What is said twice of the length is said once behind this.
