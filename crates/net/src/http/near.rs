@@ -66,11 +66,9 @@ async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream)
             let (head, body) = request.into_parts();
             let may_switch = framing::may_switch(&head);
             hints.begin();
-            let mut request = Request::from_parts(head, Came::from(body));
-            if request.version() == Version::HTTP_11 {
-                request.extensions_mut().insert(Told::Http1(hints.clone()));
-            }
-            let answer = exchange::exchange(&session, &origin, request).await;
+            let told = (head.version == Version::HTTP_11).then(|| Told::Http1(hints.clone()));
+            let request = Request::from_parts(head, Came::from(body));
+            let answer = exchange::exchange(&session, &origin, request, told).await;
             hints.end();
             if may_switch {
                 switch.answered(

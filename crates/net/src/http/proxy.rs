@@ -149,8 +149,8 @@ impl Proxy {
         }
         match self.inside(target, port).await {
             Ok(inside) => {
-                exchange::exchange(&inside.session, &inside.origin, Request::from_parts(head, body.into()))
-                    .await
+                let request = Request::from_parts(head, body.into());
+                exchange::exchange(&inside.session, &inside.origin, request, None).await
             }
             Err(denial) => Ok(answer::denied(&denial, &head).map(Body::Ours)),
         }

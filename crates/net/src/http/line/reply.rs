@@ -104,7 +104,7 @@ fn value(bytes: Bytes) -> Result<HeaderValue, &'static str> {
 }
 
 fn keeps(version: Version, headers: &HeaderMap) -> bool {
-    let says = |word: &str| framing::listed(headers).any(|listed| listed == word);
+    let says = |word: &str| framing::listed(headers).any(|listed| listed.eq_ignore_ascii_case(word));
     !says("close") && (version == Version::HTTP_11 || says("keep-alive"))
 }
 
