@@ -27,7 +27,7 @@ use http::{
 };
 use http_body::Body as _;
 use http_body_util::Full;
-use hyper::{body::Bytes, upgrade::OnUpgrade};
+use hyper::body::Bytes;
 use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
 
 /// How often a request is sent to a server that closes connections before it takes anything.
@@ -45,7 +45,7 @@ pub(super) struct Permitted {
     /// What filters are told; none where no filter looks.
     pub(super) passing: Option<Passing>,
     /// Where the program wants to go on with something else.
-    upgrade: Option<OnUpgrade>,
+    upgrade: Option<upgrade::Near>,
     /// Where what comes before an answer goes.
     told: Option<Told>,
     /// Whether nothing may follow it on its connection to the server.
@@ -58,16 +58,25 @@ pub(super) struct Ready {
     body: Passed,
 }
 
-/// Carries one request. `told` gets what comes before its answer.
+/// What comes back to the program besides the answer.
+#[derive(Default)]
+pub(super) struct Back {
+    /// Gets what comes before the answer.
+    pub(super) told: Option<Told>,
+    /// Its connection, where it may go on with something else behind the answer.
+    pub(super) upgrade: Option<upgrade::Near>,
+}
+
+/// Carries one request.
 pub(super) async fn exchange(
     session: &Rc<Session>,
     origin: &Rc<Origin>,
     request: Request<Came>,
-    told: Option<Told>,
+    back: Back,
 ) -> Answer {
     let _unanswered = carrier::Unanswered::new(session);
     let near = request.version();
-    let (mut permitted, incoming) = match permit(session, origin, request, told).await {
+    let (mut permitted, incoming) = match permit(session, origin, request, back).await {
         Ok(permitted) => permitted,
         Err(refused) => return Ok(refused.map(Body::Ours)),
     };
@@ -105,10 +114,9 @@ pub(super) async fn exchange(
 async fn permit(
     session: &Rc<Session>,
     origin: &Origin,
-    mut request: Request<Came>,
-    told: Option<Told>,
+    request: Request<Came>,
+    back: Back,
 ) -> Result<(Permitted, Came), Response<Full<Bytes>>> {
-    let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
     let (head, body) = request.into_parts();
     let framed = framing::check_body(&head, body.is_end_stream());
     let judge = session.carrier.gate.judge();
@@ -127,6 +135,7 @@ async fn permit(
     let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
     let passing = passing(session, origin, &judged, &permit);
     let flight = Rc::new(Flight::new(&session.carrier.gate, permit, judged));
+    let Back { told, upgrade } = back;
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     let is_last = framing::is_last(&head);
     Ok((Permitted { head, sent, flight, passing, upgrade, told, is_last }, body))
@@ -447,7 +456,7 @@ fn switch(
     flight: Rc<Flight>,
     passing: Option<Passing>,
     (head, incoming): (response::Parts, Came),
-    (near, flow): (OnUpgrade, Rc<Flow>),
+    (near, flow): (upgrade::Near, Rc<Flow>),
 ) -> Response<Body> {
     let Some(far) = incoming.into_switched() else {
         let why = "the server's connection cannot go on with another protocol";

@@ -207,7 +207,7 @@ fn is(value: &HeaderValue, word: &str) -> bool {
     value.as_bytes().eq_ignore_ascii_case(word.as_bytes())
 }
 
-fn has_word(value: &HeaderValue, word: &str) -> bool {
+pub(super) fn has_word(value: &HeaderValue, word: &str) -> bool {
     let text = value.to_str().unwrap_or_default();
     text.split(',').any(|part| part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(word))
 }
