@@ -342,9 +342,8 @@ mod tests {
 
     #[test]
     fn a_body_that_is_longer_or_shorter_than_announced_does_not_pass() {
-        let sends = |how| {
-            Sends { out: BytesMut::new(), long: Bytes::new(), body: None, how, is_flushed: true }
-        };
+        let sends =
+            |how| Sends { out: BytesMut::new(), long: Bytes::new(), body: None, how, is_flushed: true };
         assert!(sends(How::Length(3)).put(Bytes::from_static(b"four")).is_err());
         assert!(sends(How::Length(3)).end(None).is_err());
         let mut chunks = sends(How::Chunks(vec!["x".parse().unwrap()]));
@@ -376,15 +375,50 @@ mod tests {
         let close = Asked { keeps: false, ..one };
         let head = Asked { is_head: true, ..one };
         for (status, headers, length, asked, text, keeps) in [
-            (200, &[("content-length", "2")][..], Some(2), one, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", true),
+            (
+                200,
+                &[("content-length", "2")][..],
+                Some(2),
+                one,
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n",
+                true,
+            ),
             (200, &[], Some(3), one, "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", true),
             (200, &[], None, one, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", true),
             (200, &[], None, old, "HTTP/1.0 200 OK\r\nconnection: close\r\n\r\n", false),
-            (200, &[], Some(0), old, "HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n", true),
-            (204, &[("content-length", "2")], None, close, "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n", false),
-            (200, &[("content-length", "9")], Some(0), head, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true),
+            (
+                200,
+                &[],
+                Some(0),
+                old,
+                "HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n",
+                true,
+            ),
+            (
+                204,
+                &[("content-length", "2")],
+                None,
+                close,
+                "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n",
+                false,
+            ),
+            (
+                200,
+                &[("content-length", "9")],
+                Some(0),
+                head,
+                "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n",
+                true,
+            ),
             (304, &[("etag", "x")], Some(0), one, "HTTP/1.1 304 Not Modified\r\netag: x\r\n\r\n", true),
-            (101, &[("upgrade", "websocket")], Some(0), one, "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n", false),
+            (
+                101,
+                &[("upgrade", "websocket")],
+                Some(0),
+                one,
+                "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n",
+                false,
+            ),
         ] {
             assert_eq!(answered(status, headers, length, asked), (text.to_owned(), keeps));
         }

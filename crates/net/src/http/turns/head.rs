@@ -100,14 +100,29 @@ mod tests {
             ("POST / HTTP/1.1\r\nContent-Length: 7\r\nExpect: 100-Continue", (one, Follows::Length(7), true)),
             ("POST / HTTP/1.1\r\nContent_Length: 7", (one, Follows::Length(7), false)),
             ("GET / HTTP/1.1\r\nExpect: 100-continue", (one, Follows::Length(0), false)),
-            ("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTE: trailers", (Asked { takes_trailers: true, ..one }, Follows::Chunks, false)),
-            ("GET / HTTP/1.1\r\nConnection: x, Close", (Asked { keeps: false, ..one }, Follows::Length(0), false)),
+            (
+                "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTE: trailers",
+                (Asked { takes_trailers: true, ..one }, Follows::Chunks, false),
+            ),
+            (
+                "GET / HTTP/1.1\r\nConnection: x, Close",
+                (Asked { keeps: false, ..one }, Follows::Length(0), false),
+            ),
             ("GET / HTTP/1.0", (old, Follows::Length(0), false)),
-            ("GET / HTTP/1.0\r\nConnection: Keep-Alive", (Asked { keeps: true, ..old }, Follows::Length(0), false)),
+            (
+                "GET / HTTP/1.0\r\nConnection: Keep-Alive",
+                (Asked { keeps: true, ..old }, Follows::Length(0), false),
+            ),
         ] {
             assert_eq!(told(head), Some(expected), "{head}");
         }
-        for head in ["GET / HTTP/1.1\r\nA", "GET http://[ HTTP/1.1", "GET / HTTP/2.0", "", "POST / HTTP/1.1\r\nContent-Length: 7, 7"] {
+        for head in [
+            "GET / HTTP/1.1\r\nA",
+            "GET http://[ HTTP/1.1",
+            "GET / HTTP/2.0",
+            "",
+            "POST / HTTP/1.1\r\nContent-Length: 7, 7",
+        ] {
             assert_eq!(told(head), None, "{head}");
         }
     }

@@ -37,8 +37,8 @@ use std::{
     rc::Rc,
     task::Poll,
 };
-use tokio::{io::AsyncWrite as _, sync::oneshot};
 use talk::{Talk, Writes};
+use tokio::{io::AsyncWrite as _, sync::oneshot};
 
 /// Carries requests until the program has no more.
 pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> io::Result<()> {
@@ -49,10 +49,10 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
         let Head { parts, asked, .. } = head;
         hints.begin();
         let may_switch = framing::may_switch(&parts);
-        let (onward, upgrade) = oneshot::channel();
+        let (onward, upgrade) = may_switch.then(oneshot::channel).unzip();
         let back = Back {
             told: (parts.version == Version::HTTP_11).then(|| Told::Http1(hints.clone())),
-            upgrade: may_switch.then_some(upgrade::Near::Turns(upgrade)),
+            upgrade: upgrade.map(upgrade::Near::Turns),
         };
         let request = Request::from_parts(parts, Came::Said(Said::of(&talk)));
         let mut answer = pin!(exchange::exchange(session, origin, request, back));
@@ -78,7 +78,7 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
         .await?;
         drop(sends);
         if is_switched {
-            if let Some((stream, first)) = talk.borrow_mut().take() {
+            if let (Some(onward), Some((stream, first))) = (onward, talk.borrow_mut().take()) {
                 // Whoever was to go on may have gone.
                 let _ = onward.send(Switched { first, stream });
             }

@@ -79,7 +79,11 @@ impl Talk {
             }
             if ready!(self.poll_little(cx))? == 0 {
                 let is_whole = self.buffer.is_empty();
-                return Poll::Ready(if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
+                return Poll::Ready(if is_whole {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                });
             }
         }
     }
@@ -224,7 +228,10 @@ impl Said {
     }
 
     /// The next piece; nothing of a request that is over.
-    pub(in crate::http) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    pub(in crate::http) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let mut talk = self.talk.borrow_mut();
         match talk.number == self.number {
             true => talk.poll_frame(cx),
