@@ -17,11 +17,14 @@ impl Events {
         self.0.get_or_init(|| broadcast::channel(BEHIND).0).subscribe()
     }
 
+    /// Whether somebody watches.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.0.get().is_some_and(|sender| sender.receiver_count() > 0)
+    }
+
     /// Tells an event, made only if somebody watches.
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
-        if let Some(sender) = self.0.get()
-            && sender.receiver_count() > 0
-        {
+        if let Some(sender) = self.0.get().filter(|_| self.are_watched()) {
             // The last watcher may just have left.
             let _ = sender.send(event());
         }

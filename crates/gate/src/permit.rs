@@ -1,8 +1,8 @@
 //! What the gate answers: a permit or a denial.
 
-use crate::{address::Cidr, host::Target, meter::Meter};
+use crate::{address::Cidr, host::Target, meter::Meter, request::Request};
 use airlock_protocol::policy::{Body, Tls};
-use std::{fmt, sync::Arc};
+use std::{fmt, rc::Rc, sync::Arc};
 
 /// Proof that a crossing was permitted and recorded. Only the gate makes one; it cannot be copied, and whoever acts on it
 /// uses it up.
@@ -51,17 +51,10 @@ pub struct Trace {
     pub(crate) target: Target,
     pub(crate) port: u16,
     /// Of a request.
-    pub(crate) call: Option<Arc<Call>>,
-    pub(crate) rule: Option<String>,
+    pub(crate) call: Option<Rc<Request>>,
+    pub(crate) rule: Option<Arc<str>>,
     /// Whether it shares its record with others (see `gate::busy`).
     pub(crate) is_counted: bool,
-}
-
-/// What a request asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) method: String,
-    pub(crate) path: String,
 }
 
 /// A crossing that may not happen.

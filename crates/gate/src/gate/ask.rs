@@ -17,6 +17,7 @@ use airlock_protocol::{
     ledger::Entry,
     policy::{Body, Rate, Tls, Verdict},
 };
+use std::sync::Arc;
 
 /// What became of a crossing.
 type Decided = Result<Permit, Denial>;
@@ -27,7 +28,7 @@ struct Ruling {
     verdict: Verdict,
     /// Why, if it is denied.
     reason: Reason,
-    rule: Option<String>,
+    rule: Option<Arc<str>>,
     /// Whether the rule is about git.
     is_git: bool,
     tls: Tls,
@@ -141,7 +142,7 @@ impl Gate {
             crossing: crossing.record(),
             verdict: Verdict::Deny,
             audit_only: false,
-            rule: ruling.rule.clone(),
+            rule: ruling.rule.as_deref().map(str::to_owned),
             reason: Some(reason.word().to_owned()),
             detail: detail.clone(),
             flow: None,
@@ -188,7 +189,7 @@ impl Gate {
             let trace = Trace { is_counted: true, ..trace(flow, ruling.rule.clone()) };
             return Ok(ruling.permit(kind, trace));
         }
-        let rule = ruling.rule.clone();
+        let rule = ruling.rule.as_deref().map(str::to_owned);
         let written = self.record(|seq| Entry::Decision {
             crossing: crossing.record(),
             verdict: Verdict::Allow,
@@ -221,11 +222,12 @@ impl Gate {
         &self,
         crossing: &Crossing,
         reason: Reason,
-        rule: Option<String>,
+        rule: Option<Arc<str>>,
         detail: Option<String>,
     ) -> Denial {
         let place = crossing.place().filter(|_| !matches!(reason, Reason::Rate | Reason::Bytes));
         let hint = place.map(|place| format!("airlock allow {} {place}", self.name)).unwrap_or_default();
+        let rule = rule.as_deref().map(str::to_owned);
         Denial { reason, what: crossing.words(), rule, detail, hint }
     }
 
@@ -265,7 +267,7 @@ impl Gate {
             None if !self.approvals.take_room() => return crowded(ruling),
             None => {}
         }
-        let rule = ruling.rule.unwrap_or_default();
+        let rule = ruling.rule.as_deref().unwrap_or_default().to_owned();
         let id = |seq| format!("{}-{seq}", self.sandbox);
         let asked = |seq| Entry::Asked { request: id(seq), crossing: crossing.record(), rule: rule.clone() };
         match self.record(asked) {
@@ -311,7 +313,7 @@ impl From<Judged<'_>> for Ruling {
         Ruling {
             verdict,
             reason,
-            rule: judged.rule.map(|rule| rule.words().to_owned()),
+            rule: judged.rule.map(CompiledRule::kept_words),
             is_git: judged.rule.is_some_and(CompiledRule::is_about_git),
             tls: judged.tls,
             private: judged.rule.map_or(Vec::new(), |rule| rule.private().to_vec()),
@@ -349,7 +351,7 @@ fn resolve(judge: &Judge, crossing: &Crossing) -> Ruling {
 
 fn publish(is_published: bool) -> Ruling {
     let (verdict, rule) = match is_published {
-        true => (Verdict::Allow, Some("publish (--publish)".to_owned())),
+        true => (Verdict::Allow, Some("publish (--publish)".into())),
         false => (Verdict::Deny, None),
     };
     Ruling {
@@ -370,7 +372,7 @@ fn publish(is_published: bool) -> Ruling {
 struct Parked<'a> {
     gate: &'a Gate,
     crossing: &'a Crossing,
-    rule: Option<String>,
+    rule: Option<Arc<str>>,
     request: String,
 }
 
@@ -391,7 +393,7 @@ impl Drop for Parked<'_> {
             crossing: self.crossing.record(),
             verdict: Verdict::Deny,
             audit_only: false,
-            rule: self.rule.take(),
+            rule: self.rule.as_deref().map(str::to_owned),
             reason: Some(Reason::Abandoned.word().to_owned()),
             detail: Some(format!("request {}", self.request)),
             flow: None,

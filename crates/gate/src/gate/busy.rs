@@ -10,7 +10,7 @@ use airlock_protocol::{
     ledger::{Crossing, Entry},
     policy::Verdict,
 };
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Connections that are told one by one, and then each second.
@@ -30,7 +30,7 @@ pub(super) struct Alike {
     pub(super) port: u16,
     /// The method of a request, the name of a secret.
     pub(super) what: Option<String>,
-    pub(super) rule: Option<String>,
+    pub(super) rule: Option<Arc<str>>,
     pub(super) excused: Option<Reason>,
     pub(super) detail: Option<String>,
 }
@@ -137,7 +137,7 @@ impl Busy {
         let decisions = begun.map(|(alike, begun)| Entry::Decision {
             verdict: Verdict::Allow,
             audit_only: alike.excused.is_some(),
-            rule: alike.rule,
+            rule: alike.rule.as_deref().map(str::to_owned),
             reason: alike.excused.map(|reason| reason.word().to_owned()),
             detail: alike.detail,
             flow: (!matches!(begun.crossing, Crossing::Reveal { .. })).then_some(begun.flow),

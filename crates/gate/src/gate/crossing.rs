@@ -4,14 +4,13 @@ use crate::{
     approvals::Question,
     glob::Glob,
     host::{HostName, Target},
-    permit::{Call, Kind},
+    permit::Kind,
     request::Request,
 };
 use airlock_protocol::{ledger, policy};
 use std::{
     net::{IpAddr, SocketAddr},
     rc::Rc,
-    sync::Arc,
 };
 
 /// Methods that are told apart where there are very many requests; whoever makes requests can make up others.
@@ -134,10 +133,10 @@ impl Crossing {
         }
     }
 
-    /// Method and path of a request.
-    pub(super) fn call(&self) -> Option<Arc<Call>> {
+    /// The request.
+    pub(super) fn call(&self) -> Option<Rc<Request>> {
         let Crossing::Request(request) = self else { return None };
-        Some(Arc::new(Call { method: request.method.clone(), path: request.path.clone() }))
+        Some(Rc::clone(request))
     }
 
     /// What a person is asked; where the rule that asks is about git, about a repository.

@@ -5,20 +5,23 @@ use crate::{
     host::Target,
     judge::Judged,
     ledger::{self, Happened},
-    permit::{Call, Denial, Reason, Trace},
+    permit::{Denial, Reason, Trace},
     refusals::{Asked, Counted, Key, Sort},
+    request::Request,
 };
 use airlock_protocol::{
     event::Event,
     ledger::{Crossing, Entry, Record},
     policy::Verdict,
 };
-use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, fmt::Write as _, net::SocketAddr, time::Duration};
 
 /// Entries that may be owed; more are only counted.
 const MOST_OWED: usize = 256;
 /// So many ended flows are written without waiting for more.
 const MOST_GATHERED: usize = 64;
+/// Bytes of `255.255.255.255:65535`; longer ones take more memory when they need it.
+const ADDRESS: usize = 21;
 /// How long an ended flow waits for something it can be written with.
 const GATHERING: Duration = Duration::from_millis(20);
 
@@ -55,7 +58,7 @@ impl Gate {
         let ended = Ended {
             host: finished.trace.target.to_string(),
             port: finished.trace.port,
-            address: finished.address.map(|address| address.to_string()),
+            address: finished.address.map(written),
             sent: finished.sent,
             received: finished.received,
             millis: u64::try_from(finished.lasted.as_millis()).unwrap_or(u64::MAX),
@@ -99,7 +102,7 @@ impl Gate {
         let Trace { target, port, call, .. } = trace;
         let (crossing, what) = match call.as_deref() {
             None => (crossing::connect(target, *port), crossing::connecting(target, *port)),
-            Some(Call { method, path }) => {
+            Some(Request { method, path, .. }) => {
                 let (host, method, path) = (target.to_string(), method.clone(), path.clone());
                 let what = crossing::requesting(&method, &path, target, *port);
                 (Crossing::Request { host, port: *port, method, path }, what)
@@ -109,7 +112,7 @@ impl Gate {
             crossing,
             verdict: if is_excused { Verdict::Allow } else { Verdict::Deny },
             audit_only: is_excused,
-            rule: trace.rule.clone(),
+            rule: trace.rule.as_deref().map(str::to_owned),
             reason: Some(reason.word().to_owned()),
             detail: Some(detail.clone()),
             flow: Some(trace.flow),
@@ -118,7 +121,7 @@ impl Gate {
         if is_excused {
             return Ok(());
         }
-        let rule = trace.rule.clone();
+        let rule = trace.rule.as_deref().map(str::to_owned);
         Err(Denial { reason, what, rule, detail: Some(detail), hint: String::new() })
     }
 
@@ -292,15 +295,12 @@ impl Gate {
 
     /// Writes everything owed, and `last` behind it, in one write; the number of the last record.
     fn write(&self, last: Option<impl FnOnce(u64) -> Entry>) -> Result<u64, ledger::Error> {
-        let mut number = 0;
-        let written = |record: Record| {
-            number = record.seq;
-            self.events.tell(|| Event::Crossing(Box::new(record)));
-        };
+        let mut tell = |record: Record| self.events.tell(|| Event::Crossing(Box::new(record)));
+        let told: ledger::Told<'_> = if self.events.are_watched() { Some(&mut tell) } else { None };
         let mut owed = self.owed.borrow_mut();
-        let result = owed.written(|entries| self.ledger.append_behind(entries, last, written));
+        let result = owed.written(|entries| self.ledger.append_behind(entries, last, told));
         drop(owed);
-        result.inspect_err(|err| self.ledger_fails(err))?;
+        let number = result.inspect_err(|err| self.ledger_fails(err))?;
         self.ledger_works();
         Ok(number)
     }
@@ -354,6 +354,14 @@ impl Owed {
             times: Some(1),
         });
     }
+}
+
+/// An address as text, whose memory is taken at once.
+fn written(address: SocketAddr) -> String {
+    let mut text = String::with_capacity(ADDRESS);
+    // A text takes what is written to it.
+    let _ = write!(text, "{address}");
+    text
 }
 
 /// How many decisions an entry stands for.

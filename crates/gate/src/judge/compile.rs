@@ -8,7 +8,7 @@ use crate::{
     policy::{BadPolicy, check_pin},
 };
 use airlock_protocol::policy::{Body, Git, Origin, Policy, Ports, Request, Rule, Tls, Verdict};
-use std::{collections::HashSet, net::IpAddr};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 /// Most hosts in all rules together.
 const MOST_HOSTS: usize = 100_000;
@@ -26,7 +26,7 @@ pub struct CompiledRule {
     body: Option<Body>,
     conditions: Option<Conditions>,
     origin: Origin,
-    words: String,
+    words: Arc<str>,
 }
 
 impl CompiledRule {
@@ -88,6 +88,11 @@ impl CompiledRule {
     /// For a person: `allow *.example.com (airlock.toml:12)`.
     pub fn words(&self) -> &str {
         &self.words
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn kept_words(&self) -> Arc<str> {
+        Arc::clone(&self.words)
     }
 }
 
@@ -236,7 +241,7 @@ fn compile(index: usize, rule: &Rule) -> Result<CompiledRule, BadPolicy> {
     let conditions = Conditions::compile(&rule.request, rule.verdict).map_err(bad)?;
     let tls = tls(rule).map_err(bad)?;
     check_bounds(rule).map_err(bad)?;
-    let words = words(rule);
+    let words = words(rule).into();
     let ports = merged(rule.ports.clone());
     let (verdict, pins, body) = (rule.verdict, rule.pins.clone(), rule.body);
     Ok(CompiledRule { index, verdict, hosts, ports, tls, private, pins, body, conditions, origin, words })

@@ -37,7 +37,7 @@ mod writer;
 
 pub use read::{Growth, Item, Reader, is_denial};
 pub(crate) use text::shown;
-pub use writer::{Error, Happened, Ledger};
+pub use writer::{Error, Happened, Ledger, Told};
 
 /// The bytes of a line that are looked at; our own are far shorter.
 const LONGEST_LINE: usize = 64 * 1024;

@@ -524,11 +524,12 @@ fn what_happened_before_is_written_with_the_next_record_under_its_own_time() {
     let mut told = Vec::new();
 
     let last = |number| Entry::Torn { bytes: number };
-    ledger.append_behind(&mut before, Some(last), |record| told.push(record)).unwrap();
+    let number =
+        ledger.append_behind(&mut before, Some(last), Some(&mut |record| told.push(record))).unwrap();
 
     let records = read(folder.path());
     assert!(before.is_empty() && report(folder.path()).is_intact());
-    assert_eq!(told, records);
+    assert_eq!((number, told), (3, records.clone()));
     assert_eq!(records[2].entry, Entry::Torn { bytes: 3 }, "it is told its own number");
     assert!(records.is_sorted_by_key(|record| record.at.clone()));
 }
@@ -542,12 +543,37 @@ fn what_cannot_be_written_is_given_back_and_leaves_the_ledger_as_it_was() {
     let mut before = happened.clone();
 
     let last = |_| decision("c.test");
-    let refused = ledger.append_behind(&mut before, Some(last), |_| panic!("nothing is written"));
+    let refused = ledger.append_behind(&mut before, Some(last), Some(&mut |_| panic!("nothing is written")));
 
     assert!(refused.is_err());
     assert_eq!(before, happened);
     fs::create_dir(&folder).unwrap();
-    ledger.append_behind(&mut before, Some(last), |_| {}).unwrap();
+    ledger.append_behind(&mut before, Some(last), None).unwrap();
     assert_eq!(read(&folder).iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(report(&folder).is_intact());
+}
+
+#[test]
+fn what_is_written_is_a_record_as_programs_write_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open(folder.path());
+    let flow = Entry::Flow {
+        flow: 1,
+        host: "a.test".to_owned(),
+        port: 443,
+        address: Some("192.0.2.1:443".to_owned()),
+        sent: 1,
+        received: 2,
+        millis: 3,
+        status: "closed \"\u{e9}".to_owned(),
+        code: Some(200),
+        times: None,
+    };
+    ledger.append(decision("a.test")).unwrap();
+    ledger.append(flow).unwrap();
+
+    let text = fs::read_to_string(folder.path().join("ledger.jsonl")).unwrap();
+
+    let again = |record| serde_json::to_string(&record).unwrap() + "\n";
+    assert_eq!(text, read(folder.path()).into_iter().map(again).collect::<String>());
 }

@@ -10,6 +10,8 @@ use airlock_protocol::{
     SandboxId,
     ledger::{Entry, Record},
 };
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -33,7 +35,7 @@ pub struct Ledger {
 /// An entry, and when it happened: its record has that time, also where it is written later.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Happened {
-    at: String,
+    at: Timestamp,
     /// What.
     pub entry: Entry,
 }
@@ -41,8 +43,39 @@ pub struct Happened {
 impl Happened {
     /// It has happened just now.
     pub fn now(entry: Entry) -> Happened {
-        Happened { at: format!("{:.6}", jiff::Timestamp::now()), entry }
+        Happened { at: Timestamp::now(), entry }
     }
+}
+
+/// Who is told of records that were written; nobody where it is none, and then none is made.
+pub type Told<'a> = Option<&'a mut dyn FnMut(Record)>;
+
+/// A [`Record`] as it is written: nothing of it is copied for that.
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    #[serde(serialize_with = "to_microseconds")]
+    at: Timestamp,
+    sandbox: &'a SandboxId,
+    #[serde(flatten)]
+    entry: &'a Entry,
+    prev: &'a str,
+}
+
+impl Line<'_> {
+    fn record(&self) -> Record {
+        Record {
+            seq: self.seq,
+            at: format!("{:.6}", self.at),
+            sandbox: self.sandbox.clone(),
+            entry: self.entry.clone(),
+            prev: self.prev.to_owned(),
+        }
+    }
+}
+
+fn to_microseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{at:.6}"))
 }
 
 /// A ledger that cannot be written. Nothing crosses while this is so.
@@ -132,24 +165,23 @@ impl Ledger {
     /// As [`Ledger::append`], for an entry that names its own record's number.
     pub fn append_with(&self, entry: impl FnOnce(u64) -> Entry) -> Result<Record, Error> {
         let mut last = None;
-        self.append_behind(&mut VecDeque::new(), Some(entry), |record| last = Some(record))?;
+        self.append_behind(&mut VecDeque::new(), Some(entry), Some(&mut |record| last = Some(record)))?;
         let lost = || io::Error::other("nothing was written");
         last.ok_or_else(|| Error::Write { folder: self.inner.borrow().folder.clone(), source: lost() })
     }
 
     /// Writes what happened `before`, in its order, and behind it `last`: all in one write, or nothing of it. What is
-    /// written is taken out of `before` and given to `written`.
+    /// written is taken out of `before` and `told`. The number of the last record.
     pub fn append_behind(
         &self,
         before: &mut VecDeque<Happened>,
         last: Option<impl FnOnce(u64) -> Entry>,
-        written: impl FnMut(Record),
-    ) -> Result<(), Error> {
+        told: Told<'_>,
+    ) -> Result<u64, Error> {
         self.unsynced.check()?;
         let mut inner = self.inner.borrow_mut();
         inner
-            .append(before, last, &self.unsynced)
-            .map(|records| records.into_iter().for_each(written))
+            .append(before, last, told, &self.unsynced)
             .map_err(|source| Error::Write { folder: inner.folder.clone(), source })
     }
 
@@ -192,8 +224,9 @@ impl Inner {
         &mut self,
         before: &mut VecDeque<Happened>,
         last: Option<impl FnOnce(u64) -> Entry>,
+        told: Told<'_>,
         unsynced: &Unsynced,
-    ) -> io::Result<Vec<Record>> {
+    ) -> io::Result<u64> {
         if self.torn_before > 0 {
             self.write_one(Entry::Torn { bytes: self.torn_before }, unsynced)?;
             self.torn_before = 0;
@@ -203,13 +236,14 @@ impl Inner {
         }
         let owed = before.len();
         let number = self.seq.saturating_add(u64::try_from(owed).unwrap_or(u64::MAX)).saturating_add(1);
-        let last = last.map(|last| Happened::now(last(number)));
-        let mut records = Vec::with_capacity(owed.saturating_add(1));
-        match self.write(before.drain(..).chain(last), &mut records, unsynced) {
-            Ok(()) => Ok(records),
+        before.extend(last.map(|last| Happened::now(last(number))));
+        match self.write(before.iter_mut(), told, unsynced) {
+            Ok(()) => {
+                before.clear();
+                Ok(self.seq)
+            }
             Err(err) => {
-                let unwritten = records.into_iter().map(|Record { at, entry, .. }| Happened { at, entry });
-                before.extend(unwritten.take(owed));
+                before.truncate(owed);
                 Err(err)
             }
         }
@@ -229,25 +263,27 @@ impl Inner {
     }
 
     fn write_one(&mut self, entry: Entry, unsynced: &Unsynced) -> io::Result<()> {
-        self.write(std::iter::once(Happened::now(entry)), &mut Vec::with_capacity(1), unsynced)
+        self.write(std::iter::once(&mut Happened::now(entry)), None, unsynced)
     }
 
-    /// Makes `records` of what happened and writes them at once. If that fails, they are none.
-    fn write(
+    /// Makes lines of what happened, writes them at once, and tells of them. If that fails, there are none.
+    fn write<'a>(
         &mut self,
-        happened: impl Iterator<Item = Happened>,
-        records: &mut Vec<Record>,
+        happened: impl Iterator<Item = &'a mut Happened>,
+        told: Told<'_>,
         unsynced: &Unsynced,
     ) -> io::Result<()> {
         let (mut seq, mut head) = (self.seq, self.head);
+        let mut records = Vec::new();
         self.buffer.clear();
-        for Happened { at, mut entry } in happened {
-            text::bound(&mut entry);
+        for Happened { at, entry } in happened {
+            text::bound(entry);
             seq += 1;
-            let record =
-                Record { seq, at, sandbox: self.sandbox.clone(), entry, prev: as_text(&head).to_owned() };
-            head = self.put(&record)?;
-            records.push(record);
+            let line = Line { seq, at: *at, sandbox: &self.sandbox, entry, prev: as_text(&head) };
+            if told.is_some() {
+                records.push(line.record());
+            }
+            head = put(&mut self.buffer, &line)?;
         }
         let file = self.ready_file(unsynced)?;
         if let Err(err) = (&*file).write_all(&self.buffer) {
@@ -260,16 +296,8 @@ impl Inner {
         self.buffer.shrink_to(BUFFER);
         (self.seq, self.head) = (seq, head);
         unsynced.wrote(&file);
+        told.into_iter().for_each(|told| records.drain(..).for_each(told));
         Ok(())
-    }
-
-    /// Puts one line into the buffer; its hash.
-    fn put(&mut self, record: &Record) -> io::Result<Hex> {
-        let begin = self.buffer.len();
-        serde_json::to_writer(&mut self.buffer, record)?;
-        let hash = hash(self.buffer.get(begin..).unwrap_or_default());
-        self.buffer.push(b'\n');
-        Ok(hash)
     }
 
     /// The current file, opened, and ending with a line end.
@@ -293,4 +321,13 @@ impl Inner {
         self.is_torn = false;
         Ok(())
     }
+}
+
+/// Puts one line into the buffer; its hash.
+fn put(buffer: &mut Vec<u8>, line: &Line<'_>) -> io::Result<Hex> {
+    let begin = buffer.len();
+    serde_json::to_writer(&mut *buffer, line)?;
+    let hash = hash(buffer.get(begin..).unwrap_or_default());
+    buffer.push(b'\n');
+    Ok(hash)
 }

@@ -3,7 +3,9 @@
 use super::{
     body::Cut,
     line::{Answer, Switched},
+    turns::Said,
 };
+use crate::tls;
 use http::{HeaderMap, header::CONTENT_LENGTH};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use std::{
@@ -15,6 +17,8 @@ use std::{
 pub(crate) enum Came {
     /// As the library of HTTP/1 has it.
     Message(Incoming),
+    /// A program's that speaks HTTP/1.
+    Said(Said),
     /// The answer of a server that speaks HTTP/1.1.
     Answer(Box<Answer>),
     /// A stream of HTTP/2.
@@ -61,10 +65,10 @@ impl Came {
     }
 
     /// What goes on behind an answer that ends HTTP.
-    pub(super) fn into_switched(self) -> Option<Switched> {
+    pub(super) fn into_switched(self) -> Option<Switched<tls::Stream>> {
         match self {
             Came::Answer(answer) => answer.into_switched(),
-            Came::Message(_) | Came::Stream(_) => None,
+            Came::Message(_) | Came::Said(_) | Came::Stream(_) => None,
         }
     }
 }
@@ -107,6 +111,7 @@ impl Body for Came {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match self.get_mut() {
             Came::Message(incoming) => Pin::new(incoming).poll_frame(cx).map_err(|_| Cut),
+            Came::Said(said) => said.poll_frame(cx),
             Came::Answer(answer) => answer.poll_frame(cx),
             Came::Stream(stream) => stream.poll_frame(cx),
         }
@@ -115,6 +120,7 @@ impl Body for Came {
     fn is_end_stream(&self) -> bool {
         match self {
             Came::Message(incoming) => incoming.is_end_stream(),
+            Came::Said(said) => said.left() == Some(0),
             Came::Answer(answer) => answer.is_over(),
             Came::Stream(stream) => stream.stream.is_end_stream(),
         }
@@ -123,6 +129,7 @@ impl Body for Came {
     fn size_hint(&self) -> SizeHint {
         match self {
             Came::Message(incoming) => incoming.size_hint(),
+            Came::Said(said) => said.left().map_or_else(SizeHint::default, SizeHint::with_exact),
             Came::Answer(answer) => answer.left().map_or_else(SizeHint::default, SizeHint::with_exact),
             Came::Stream(stream) => stream.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }

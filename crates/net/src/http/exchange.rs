@@ -27,7 +27,7 @@ use http::{
 };
 use http_body::Body as _;
 use http_body_util::Full;
-use hyper::{body::Bytes, upgrade::OnUpgrade};
+use hyper::body::Bytes;
 use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll};
 
 /// How often a request is sent to a server that closes connections before it takes anything.
@@ -39,12 +39,13 @@ pub(super) type Answer = Result<Response<Body>, Cut>;
 /// A request that was permitted.
 pub(super) struct Permitted {
     head: request::Parts,
-    checked: Checked,
+    /// Its target, as it is sent.
+    sent: PathAndQuery,
     pub(super) flight: Rc<Flight>,
     /// What filters are told; none where no filter looks.
     pub(super) passing: Option<Passing>,
     /// Where the program wants to go on with something else.
-    upgrade: Option<OnUpgrade>,
+    upgrade: Option<upgrade::Near>,
     /// Where what comes before an answer goes.
     told: Option<Told>,
     /// Whether nothing may follow it on its connection to the server.
@@ -57,11 +58,25 @@ pub(super) struct Ready {
     body: Passed,
 }
 
+/// What comes back to the program besides the answer.
+#[derive(Default)]
+pub(super) struct Back {
+    /// Gets what comes before the answer.
+    pub(super) told: Option<Told>,
+    /// Its connection, where it may go on with something else behind the answer.
+    pub(super) upgrade: Option<upgrade::Near>,
+}
+
 /// Carries one request.
-pub(super) async fn exchange(session: &Rc<Session>, origin: &Rc<Origin>, request: Request<Came>) -> Answer {
+pub(super) async fn exchange(
+    session: &Rc<Session>,
+    origin: &Rc<Origin>,
+    request: Request<Came>,
+    back: Back,
+) -> Answer {
     let _unanswered = carrier::Unanswered::new(session);
     let near = request.version();
-    let (mut permitted, incoming) = match permit(session, origin, request).await {
+    let (mut permitted, incoming) = match permit(session, origin, request, back).await {
         Ok(permitted) => permitted,
         Err(refused) => return Ok(refused.map(Body::Ours)),
     };
@@ -99,11 +114,10 @@ pub(super) async fn exchange(session: &Rc<Session>, origin: &Rc<Origin>, request
 async fn permit(
     session: &Rc<Session>,
     origin: &Origin,
-    mut request: Request<Came>,
+    request: Request<Came>,
+    back: Back,
 ) -> Result<(Permitted, Came), Response<Full<Bytes>>> {
-    let upgrade = request.extensions().get::<OnUpgrade>().is_some().then(|| hyper::upgrade::on(&mut request));
-    let (mut head, body) = request.into_parts();
-    let told = head.extensions.remove::<Told>();
+    let (head, body) = request.into_parts();
     let framed = framing::check_body(&head, body.is_end_stream());
     let judge = session.carrier.gate.judge();
     let takes = |checked: Checked| {
@@ -115,14 +129,16 @@ async fn permit(
         let _ = session.carrier.gate.note_denial(&session.trace, bad.reason, &bad.why);
         answer::bad(&bad)
     })?;
-    let judged = Rc::new(judged(&head, &checked, origin));
+    let (judged, sent) = judged(&head, checked, origin);
+    let judged = Rc::new(judged);
     let asked = session.carrier.gate.ask(Crossing::Request(Rc::clone(&judged))).await;
     let permit = asked.map_err(|denial| answer::denied(&denial, &head))?;
     let passing = passing(session, origin, &judged, &permit);
     let flight = Rc::new(Flight::new(&session.carrier.gate, permit, judged));
+    let Back { told, upgrade } = back;
     let upgrade = upgrade.filter(|_| framing::is_websocket(&head));
     let is_last = framing::is_last(&head);
-    Ok((Permitted { head, checked, flight, passing, upgrade, told, is_last }, body))
+    Ok((Permitted { head, sent, flight, passing, upgrade, told, is_last }, body))
 }
 
 fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
@@ -136,28 +152,29 @@ fn check(head: &request::Parts, origin: &Origin) -> Result<Checked, Bad> {
     target::check(head, &origin.connection)
 }
 
-/// As rules look at it.
-fn judged(head: &request::Parts, checked: &Checked, origin: &Origin) -> Judged {
+/// As rules look at it, and its target as it is sent.
+fn judged(head: &request::Parts, checked: Checked, origin: &Origin) -> (Judged, PathAndQuery) {
     let text = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
     };
     let method = head.method.as_str();
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let read = checked.read_as.as_ref().unwrap_or(&checked.path);
-    let git = GitCall::of(method, read, &checked.query, content_type);
-    Judged {
+    let Checked { path, read_as, query, sent } = checked;
+    let git = GitCall::of(method, read_as.as_ref().unwrap_or(&path), &query, content_type);
+    let judged = Judged {
         target: origin.connection.target.clone(),
         port: origin.connection.port,
         is_tls: origin.connection.is_tls,
         method: method.to_owned(),
-        path: checked.path.clone(),
-        read_as: checked.read_as.clone(),
-        query: checked.query.clone(),
+        path,
+        read_as,
+        query,
         headers: head.headers.iter().filter_map(text).collect(),
         websocket: framing::is_websocket(head),
         git,
         is_ssh: false,
-    }
+    };
+    (judged, sent)
 }
 
 fn passing(session: &Session, origin: &Origin, judged: &Judged, permit: &Permit) -> Option<Passing> {
@@ -182,7 +199,7 @@ async fn filter_request(
 ) -> Result<(Ready, Option<Copied>), Stop> {
     let kept = told_by(&permitted.head);
     let mut sent = std::mem::replace(&mut permitted.head, kept);
-    sent.uri = written(&sent.uri, &permitted.checked.sent)?;
+    sent.uri = written(&sent.uri, &permitted.sent)?;
     filter_from(session, permitted, 0, (sent, body)).await
 }
 
@@ -193,7 +210,7 @@ pub(super) async fn filter_from(
     first: usize,
     (mut sent, mut body): (request::Parts, Passed),
 ) -> Result<(Ready, Option<Copied>), Stop> {
-    let Permitted { head, checked, passing, flight, .. } = permitted;
+    let Permitted { head, sent: judged, passing, flight, .. } = permitted;
     let mut copied = None;
     if let Some(passing) = passing {
         for (place, filter) in session.carrier.filters.iter().enumerate().skip(first) {
@@ -218,7 +235,7 @@ pub(super) async fn filter_from(
     if !body.keeps_length() {
         sent.headers.remove(header::CONTENT_LENGTH);
     }
-    if sent.uri.path() != checked.sent.path() || sent.method != head.method {
+    if sent.uri.path() != judged.path() || sent.method != head.method {
         return Err(Stop::Failed("the request that was judged became another".to_owned()));
     }
     Ok((Ready { head: sent, body }, copied))
@@ -281,7 +298,11 @@ async fn send(
 ) -> Result<Answered, Unsent> {
     let (Ready { head, body }, flight) = (ready, &permitted.flight);
     let can_repeat = can_repeat(&head, &body);
-    let mut unsent = Some((head, Body::Passed(Box::new(body))));
+    let body = match body.is_end_stream() {
+        true => Body::Ours(Full::default()),
+        false => Body::Passed(Box::new(body)),
+    };
+    let mut unsent = Some((head, body));
     for _ in 0..TRIES {
         let Some((mut head, body)) = unsent.take() else { break };
         let far = origin.take(can_repeat).await.map_err(Unsent::Failure)?;
@@ -435,7 +456,7 @@ fn switch(
     flight: Rc<Flight>,
     passing: Option<Passing>,
     (head, incoming): (response::Parts, Came),
-    (near, flow): (OnUpgrade, Rc<Flow>),
+    (near, flow): (upgrade::Near, Rc<Flow>),
 ) -> Response<Body> {
     let Some(far) = incoming.into_switched() else {
         let why = "the server's connection cannot go on with another protocol";

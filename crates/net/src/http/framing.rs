@@ -60,12 +60,15 @@ pub(crate) fn check_body(head: &request::Parts, is_empty: bool) -> Result<(), Ba
 /// Removes what is about the connection that a message came over. A WebSocket's `Upgrade` is about it too: who passes one
 /// on writes it anew.
 pub(crate) fn strip(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = listed(headers).filter_map(|name| name.parse().ok()).collect();
+    let is_usual = |word: &str| HOP_BY_HOP.iter().any(|name| name.eq_ignore_ascii_case(word));
+    let unusual = listed(headers).filter(|word| !is_usual(word));
+    let unusual: Vec<HeaderName> = unusual.filter_map(|name| name.parse().ok()).collect();
     let accepts_trailers = headers.get_all(TE).iter().any(|value| has_word(value, "trailers"));
+    for name in unusual {
+        headers.remove(name);
+    }
     // Most heads have one of them or none, and looking for each by its name takes longer than looking at every name there is.
-    let usual = headers.keys().filter(|name| HOP_BY_HOP.contains(&name.as_str())).cloned();
-    let gone: Vec<HeaderName> = listed.into_iter().chain(usual).collect();
-    for name in gone {
+    while let Some(name) = headers.keys().find(|name| HOP_BY_HOP.contains(&name.as_str())).cloned() {
         headers.remove(name);
     }
     headers.remove(TE);
@@ -169,16 +172,16 @@ fn connection(headers: &HeaderMap) -> Result<(), Bad> {
     if headers.get_all(CONNECTION).iter().any(|value| value.to_str().is_err()) {
         return Err(bad("connection is no text"));
     }
-    match listed(headers).any(|name| KEPT.contains(&name.as_str())) {
+    match listed(headers).any(|name| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))) {
         true => Err(bad("connection names a header that is not about connections")),
         false => Ok(()),
     }
 }
 
-/// What `Connection` lists, in lower case.
-pub(super) fn listed(headers: &HeaderMap) -> impl Iterator<Item = String> {
+/// What `Connection` lists, as it is written there.
+pub(super) fn listed(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(|word| word.trim().to_ascii_lowercase())
+    values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 /// WebSockets are passed on. `h2c` is not, and who asks for it goes on without (RFC 9110, 7.8). Nothing else is known.
@@ -188,7 +191,7 @@ fn upgrade(head: &request::Parts) -> Result<(), Bad> {
     if asked.next().is_some() || !(is(protocol, "websocket") || is(protocol, "h2c")) {
         return Err(bad("an upgrade to another protocol than websocket"));
     }
-    if !listed(&head.headers).any(|name| name == UPGRADE.as_str()) {
+    if !listed(&head.headers).any(|name| name.eq_ignore_ascii_case(UPGRADE.as_str())) {
         return Err(bad("an upgrade that connection does not name"));
     }
     if is(protocol, "websocket") && head.method != Method::GET {
@@ -204,7 +207,7 @@ fn is(value: &HeaderValue, word: &str) -> bool {
     value.as_bytes().eq_ignore_ascii_case(word.as_bytes())
 }
 
-fn has_word(value: &HeaderValue, word: &str) -> bool {
+pub(super) fn has_word(value: &HeaderValue, word: &str) -> bool {
     let text = value.to_str().unwrap_or_default();
     text.split(',').any(|part| part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(word))
 }

@@ -5,6 +5,8 @@
 //! | `open` | one connection: both handshakes, then its requests |
 //! | `proxy` | the sandbox's own proxy |
 //! | `near`, `far` | the program's side, the server's side |
+//! | `turns`, `line` | both sides where they speak HTTP/1.1 |
+//! | `sends`, `pieces` | messages of HTTP/1.1 as they are written, and their bodies as they are read |
 //! | `streams`, `calls` | both sides where they speak HTTP/2 |
 //! | `exchange` | one request: checked, judged, filtered, sent, answered |
 //! | `renew` | one that was refused for what can be had anew, sent again |
@@ -15,7 +17,6 @@
 //! | `came`, `body`, `upgrade` | bodies as they come, on their way, and bytes after an upgrade |
 //! | `filter` | what looks at and changes requests and answers |
 //! | `answer` | what a program is told where its request does not go on |
-//! | `line` | HTTP/1.1 to a server |
 //! | `link`, `spare` | a connection to a server, and those that wait for the next near connection |
 //! | `flow`, `flight` | the use of a connection to a server and a request, as the ledger has them |
 //! | `carrier`, `tasks` | what they share |
@@ -37,15 +38,18 @@ mod line;
 mod link;
 mod near;
 mod open;
+mod pieces;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 mod renew;
+mod sends;
 mod spare;
 mod ssh;
 mod streams;
 pub(crate) mod strict;
 pub(crate) mod target;
 mod tasks;
+mod turns;
 mod upgrade;
 
 pub(crate) use carrier::Carrier;

@@ -1,16 +1,11 @@
 //! The program's side: reads requests off one connection, in either version of HTTP.
 
-use super::{Session, came::Came, early::Told, exchange, far::Origin, framing, streams, strict::Strict};
+use super::{Session, far::Origin, streams, turns};
 use crate::tls::Stream;
-use http::{Request, StatusCode, Version};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
 use std::{rc::Rc, time::Duration};
 
 /// Of a head.
 pub(super) const HEAD: usize = 64 * 1024;
-/// Read or written at once.
-const BUFFER: usize = 128 * 1024;
 /// HTTP/2: what a program may send before we have passed it on.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
 pub(super) const CONNECTION_WINDOW: u32 = 2 << 20;
@@ -38,7 +33,7 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
     let served = async {
         match session.is_http2.get() {
             true => streams::serve(session, origin, stream).await.is_ok(),
-            false => serve_http1(session, origin, stream).await.is_ok(),
+            false => turns::serve(session, origin, stream).await.is_ok(),
         }
     };
     let end = tokio::select! {
@@ -52,35 +47,6 @@ pub(super) async fn serve(session: &Rc<Session>, origin: &Rc<Origin>, stream: St
     };
     session.upgrades.all().await;
     end
-}
-
-async fn serve_http1(session: &Rc<Session>, origin: &Rc<Origin>, stream: Stream) -> hyper::Result<()> {
-    let mut builder = http1::Builder::new();
-    builder.max_header_size(HEAD).max_buf_size(BUFFER).auto_date_header(false).header_read_timeout(None);
-    let stream = Strict::new(stream);
-    let (switch, hints) = (stream.switch(), stream.hints());
-    let service = service_fn(|request: Request<Incoming>| {
-        let (session, origin) = (Rc::clone(session), Rc::clone(origin));
-        let (switch, hints) = (switch.clone(), hints.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let may_switch = framing::may_switch(&head);
-            hints.begin();
-            let mut request = Request::from_parts(head, Came::from(body));
-            if request.version() == Version::HTTP_11 {
-                request.extensions_mut().insert(Told::Http1(hints.clone()));
-            }
-            let answer = exchange::exchange(&session, &origin, request).await;
-            hints.end();
-            if may_switch {
-                switch.answered(
-                    answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::SWITCHING_PROTOCOLS),
-                );
-            }
-            answer
-        }
-    });
-    builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await
 }
 
 /// Waits until nothing has been asked for a long time, or a head is not finished in time.

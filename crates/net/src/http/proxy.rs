@@ -6,11 +6,12 @@
 use super::{
     Bad, Living, Session, answer,
     body::{Body, Cut},
-    exchange,
+    exchange::{self, Back},
     far::Origin,
     framing,
     strict::Strict,
     target::{self, Connection},
+    upgrade,
 };
 use crate::{
     accept,
@@ -21,7 +22,7 @@ use crate::{
 use airlock_gate::{Denial, Permit, Reason, host::Target};
 use http::{Method, Request, Response};
 use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use std::{
     cell::{Cell, RefCell},
@@ -130,6 +131,9 @@ async fn silence(proxy: &Proxy) {
 impl Proxy {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
         self.heard.set(self.heard.get().wrapping_add(1));
+        let mut request = request;
+        let asks = request.extensions().get::<OnUpgrade>().is_some();
+        let upgrade = asks.then(|| upgrade::Near::Library(hyper::upgrade::on(&mut request)));
         let (head, body) = request.into_parts();
         let checked = framing::check(&head).and_then(|()| target::proxied(&head));
         let (target, port) = match checked {
@@ -149,8 +153,9 @@ impl Proxy {
         }
         match self.inside(target, port).await {
             Ok(inside) => {
-                exchange::exchange(&inside.session, &inside.origin, Request::from_parts(head, body.into()))
-                    .await
+                let request = Request::from_parts(head, body.into());
+                let back = Back { upgrade, ..Back::default() };
+                exchange::exchange(&inside.session, &inside.origin, request, back).await
             }
             Err(denial) => Ok(answer::denied(&denial, &head).map(Body::Ours)),
         }

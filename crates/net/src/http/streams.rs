@@ -6,7 +6,7 @@ use super::{
     body::Body,
     came::Came,
     early::{Heads, Told},
-    exchange,
+    exchange::{self, Back},
     far::Origin,
     near,
 };
@@ -58,11 +58,11 @@ async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
-    let (mut head, stream) = request.into_parts();
+    let (head, stream) = request.into_parts();
     let heads = Heads::default();
-    head.extensions.insert(Told::Http2(heads.clone()));
+    let back = Back { told: Some(Told::Http2(heads.clone())), ..Back::default() };
     let came = Came::of_request(&head.headers, stream);
-    let mut asked = pin!(exchange::exchange(session, origin, Request::from_parts(head, came)));
+    let mut asked = pin!(exchange::exchange(session, origin, Request::from_parts(head, came), back));
     let answered = poll_fn(|cx| {
         let answered = asked.as_mut().poll(cx);
         for (status, headers) in heads.take() {

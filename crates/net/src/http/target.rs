@@ -154,6 +154,9 @@ fn number(port: &str) -> Result<u16, Bad> {
 /// The path as rules compare it, and where it has encoded slashes, as it is read by a server that decodes them. Both are plain: what
 /// could be read in a third way is refused.
 fn slashed(sent: &str) -> Result<(String, Option<String>), Bad> {
+    if !sent.contains('%') {
+        return Ok((path(sent)?, None));
+    }
     let parts: Vec<&str> = sent.split("%2f").flat_map(|part| part.split("%2F")).collect();
     if parts.len() == 1 || scoped_package(sent).is_some() {
         return Ok((path(sent)?, None));

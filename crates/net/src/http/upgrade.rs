@@ -5,20 +5,33 @@ use super::{
     flight::{Flight, Waits, Why},
     flow::Flow,
     line::Switched,
+    strict::Strict,
 };
+use crate::tls::Stream;
 use airlock_gate::Reason;
 use hyper::{body::Bytes, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use std::{future::poll_fn, io, rc::Rc, task::Poll};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
+    sync::oneshot,
+};
 
 /// Read at once.
 const PIECE: usize = 16 * 1024;
 
+/// The program's side of an upgraded connection, once it has its answer.
+pub(super) enum Near {
+    /// As the library of HTTP/1 has it.
+    Library(OnUpgrade),
+    /// As [`turns`](super::turns) has it.
+    Turns(oneshot::Receiver<Switched<Strict<Stream>>>),
+}
+
 /// Both sides of an upgraded connection.
 pub(super) struct Both {
-    pub(super) near: OnUpgrade,
-    pub(super) far: Switched,
+    pub(super) near: Near,
+    pub(super) far: Switched<Stream>,
     pub(super) flight: Rc<Flight>,
     pub(super) flow: Rc<Flow>,
     /// Out and in.
@@ -41,12 +54,29 @@ pub(super) fn changes(
 
 /// Copies until both directions have ended, one failed, or the request was stopped.
 pub(super) async fn carry(both: Both) {
-    let Both { near, far, flight, flow, changes: [out, inward] } = both;
-    let Ok(near) = near.await else { return };
-    let (near_read, near_write) = split(TokioIo::new(near));
+    let Both { near, far, flight, flow, changes } = both;
+    match near {
+        Near::Library(near) => {
+            let Ok(near) = near.await else { return };
+            copy((TokioIo::new(near), far), &flight, changes).await;
+        }
+        Near::Turns(near) => {
+            let Ok(near) = near.await else { return };
+            copy((near, far), &flight, changes).await;
+        }
+    }
+    drop(flow);
+}
+
+async fn copy(
+    (near, far): (impl AsyncRead + AsyncWrite, Switched<Stream>),
+    flight: &Rc<Flight>,
+    [out, inward]: [Vec<Box<dyn Change>>; 2],
+) {
+    let (near_read, near_write) = split(near);
     let (far_read, far_write) = split(far);
-    let outward = Direction { way: Way::Out, changes: out, flight: Rc::clone(&flight) };
-    let inward = Direction { way: Way::In, changes: inward, flight: Rc::clone(&flight) };
+    let outward = Direction { way: Way::Out, changes: out, flight: Rc::clone(flight) };
+    let inward = Direction { way: Way::In, changes: inward, flight: Rc::clone(flight) };
     let copied =
         async { tokio::try_join!(outward.copy(near_read, far_write), inward.copy(far_read, near_write)) };
     let stopped = poll_fn(|cx| {
@@ -58,7 +88,6 @@ pub(super) async fn carry(both: Both) {
         () = stopped => {}
         done = copied => if done.is_ok() { flight.over() },
     }
-    drop(flow);
 }
 
 struct Direction {

@@ -6,13 +6,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `sends` | a request, written |
 //! | `reply` | the head of an answer, read (pure) |
-//! | `pieces` | its body, read (pure) |
 
-mod pieces;
-mod reply;
-mod sends;
+pub(super) mod reply;
 
 use super::{
     body::{Body, Cut},
@@ -20,14 +16,14 @@ use super::{
     far::{Kept, Origin, Past},
     flow::Flow,
     link::Link,
+    pieces::{Next, Pieces},
+    sends::Sends,
 };
 use crate::tls::Stream;
 use bytes::BytesMut;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::{Bytes, Frame};
-use pieces::{Next, Pieces};
 use reply::Reply;
-use sends::Sends;
 use std::{
     future::poll_fn,
     io,
@@ -91,7 +87,7 @@ impl Line {
     ) -> Result<Response<Answer>, Unanswered> {
         let (head, body) = request.into_parts();
         let method = head.method.clone();
-        let mut calls = Calls { line: self, sends: Some(Sends::new(head, body)), seen: 0, hints: 0 };
+        let mut calls = Calls { line: self, sends: Some(Sends::request(head, body)), seen: 0, hints: 0 };
         let answered = poll_fn(|cx| {
             loop {
                 let reply = match ready!(calls.poll_reply(&method, cx)) {
@@ -231,7 +227,7 @@ impl Answer {
     }
 
     /// What goes on behind an answer that ends HTTP.
-    pub(super) fn into_switched(mut self) -> Option<Switched> {
+    pub(super) fn into_switched(mut self) -> Option<Switched<Stream>> {
         let mut line = self.line.take()?;
         let first = line.buffer.split().freeze();
         Some(Switched { first, stream: line.stream.take()? })
@@ -301,13 +297,13 @@ impl Answer {
 }
 
 /// A connection that is no HTTP any more.
-pub(super) struct Switched {
+pub(super) struct Switched<S> {
     /// What was read of it already.
-    first: Bytes,
-    stream: Stream,
+    pub(super) first: Bytes,
+    pub(super) stream: S,
 }
 
-impl AsyncRead for Switched {
+impl<S: AsyncRead + Unpin> AsyncRead for Switched<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.first.is_empty() {
@@ -319,7 +315,7 @@ impl AsyncRead for Switched {
     }
 }
 
-impl AsyncWrite for Switched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Switched<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

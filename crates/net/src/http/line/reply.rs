@@ -29,7 +29,7 @@ pub(super) struct Reply {
 
 /// What follows the head of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Follows {
+pub(in crate::http) enum Follows {
     /// So many bytes.
     Length(u64),
     /// Chunks.
@@ -39,7 +39,7 @@ pub(super) enum Follows {
 }
 
 /// Where the head ends that `bytes` begin with, if its end is there. The first `seen` have none.
-pub(super) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
+pub(in crate::http) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(3);
     let mut at = from;
     for line in bytes.get(from..)?.split_inclusive(|byte| *byte == b'\n') {
@@ -83,7 +83,7 @@ pub(super) fn read(bytes: &Bytes, method: &Method) -> Result<Reply, &'static str
 }
 
 /// The lines behind the last chunk, with the empty one at their end.
-pub(super) fn trailers(bytes: &Bytes) -> Result<HeaderMap, &'static str> {
+pub(in crate::http) fn trailers(bytes: &Bytes) -> Result<HeaderMap, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(bytes, &mut fields) else {
         return Err("its trailers cannot be read");
@@ -95,16 +95,18 @@ pub(super) fn trailers(bytes: &Bytes) -> Result<HeaderMap, &'static str> {
     Ok(headers)
 }
 
-fn name(text: &str) -> Result<HeaderName, &'static str> {
+/// The name of a header.
+pub(in crate::http) fn name(text: &str) -> Result<HeaderName, &'static str> {
     HeaderName::from_bytes(text.as_bytes()).map_err(|_| "the name of a header is no word")
 }
 
-fn value(bytes: Bytes) -> Result<HeaderValue, &'static str> {
+/// The value of a header.
+pub(in crate::http) fn value(bytes: Bytes) -> Result<HeaderValue, &'static str> {
     HeaderValue::from_maybe_shared(bytes).map_err(|_| "a header has a control character")
 }
 
 fn keeps(version: Version, headers: &HeaderMap) -> bool {
-    let says = |word: &str| framing::listed(headers).any(|listed| listed == word);
+    let says = |word: &str| framing::listed(headers).any(|listed| listed.eq_ignore_ascii_case(word));
     !says("close") && (version == Version::HTTP_11 || says("keep-alive"))
 }
 

@@ -274,17 +274,20 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Follows, Bad> {
             return Err(too_large("the request has too many headers"));
         }
         let (name, value) = header(line?)?;
-        match canonical(name).as_slice() {
-            b"content-length" if length.is_some() => return Err(bad("two content-length")),
-            b"content-length" => length = Some(content_length(value)?),
-            b"transfer-encoding" if is_chunked => return Err(bad("two transfer-encoding")),
-            b"transfer-encoding" if !is_one_one => return Err(bad("transfer-encoding in HTTP/1.0")),
-            b"transfer-encoding" if !value.eq_ignore_ascii_case(b"chunked") => {
-                return Err(bad("a transfer-encoding other than chunked"));
+        if is_named(name, b"content-length") {
+            if length.is_some() {
+                return Err(bad("two content-length"));
             }
-            b"transfer-encoding" => is_chunked = true,
-            b"upgrade" if value.eq_ignore_ascii_case(b"websocket") && is_one_one => switches = true,
-            _ => (),
+            length = Some(content_length(value)?);
+        } else if is_named(name, b"transfer-encoding") {
+            match value.eq_ignore_ascii_case(b"chunked") {
+                _ if is_chunked => return Err(bad("two transfer-encoding")),
+                _ if !is_one_one => return Err(bad("transfer-encoding in HTTP/1.0")),
+                false => return Err(bad("a transfer-encoding other than chunked")),
+                true => is_chunked = true,
+            }
+        } else if is_named(name, b"upgrade") {
+            switches |= value.eq_ignore_ascii_case(b"websocket") && is_one_one;
         }
     }
     match (length, is_chunked, switches) {
@@ -304,14 +307,16 @@ fn line(line: &[u8]) -> Result<&[u8], Bad> {
 
 /// The method, and whether it is HTTP/1.1.
 fn request_line(line: &[u8]) -> Result<(&[u8], bool), Bad> {
-    let parts: Vec<&[u8]> = line.splitn(4, |byte| *byte == b' ').collect();
-    let [method, target, version] = parts.as_slice() else {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(bad("the first line is not METHOD TARGET HTTP/1.1"));
     };
     if method.is_empty() || method.len() > LONGEST_METHOD || !method.iter().all(is_token) {
         return Err(bad("the method is no word"));
     }
-    if *method == super::strict::REFUSED.as_bytes() {
+    if method == super::strict::REFUSED.as_bytes() {
         return Err(bad("this method is not for clients"));
     }
     if target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
@@ -320,7 +325,7 @@ fn request_line(line: &[u8]) -> Result<(&[u8], bool), Bad> {
     if target.contains(&b'#') {
         return Err(bad("the target has a fragment"));
     }
-    match *version {
+    match version {
         b"HTTP/1.1" => Ok((method, true)),
         b"HTTP/1.0" => Ok((method, false)),
         _ => Err(bad("the version is neither HTTP/1.1 nor HTTP/1.0")),
@@ -352,13 +357,18 @@ fn without_blanks(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// The name as the laxest of servers reads it: `Content_Length` is `content-length` to some.
-fn canonical(name: &[u8]) -> Vec<u8> {
-    name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }).collect()
+/// Whether this is a header's name as the laxest of servers reads it: `Content_Length` is `content-length` to some.
+fn is_named(name: &[u8], wanted: &[u8]) -> bool {
+    name.len() == wanted.len() && name.iter().map(canonical).eq(wanted.iter().copied())
+}
+
+fn canonical(byte: &u8) -> u8 {
+    if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
 fn is_about_framing(name: &[u8]) -> bool {
-    super::framing::is_about_framing(&String::from_utf8_lossy(&canonical(name)))
+    let name: Vec<u8> = name.iter().map(canonical).collect();
+    super::framing::is_about_framing(&String::from_utf8_lossy(&name))
 }
 
 /// Digits and nothing else.

@@ -110,6 +110,11 @@ impl<S> Strict<S> {
         self.hints.clone()
     }
 
+    /// Whether something that comes before an answer waits to be written.
+    pub(super) fn has_hints(&self) -> bool {
+        !self.hint.is_empty() || !self.hints.is_empty()
+    }
+
     /// The stream, and what was read of it and not handed on.
     pub(crate) fn into_inner(self) -> (S, Vec<u8>) {
         let mut left = self.ready;

@@ -1,6 +1,6 @@
-//! The body of an answer of HTTP/1, as it comes (RFC 9112, 7.1). Pure.
+//! The body of a message of HTTP/1, as it comes (RFC 9112, 7.1). Pure.
 
-use super::reply::{self, Follows};
+use super::line::reply::{self, Follows};
 use bytes::BytesMut;
 use http::HeaderMap;
 use hyper::body::Bytes;
