@@ -8,4 +8,5 @@ mod guarded;
 mod hinted;
 mod renewed;
 mod spared;
+mod turned;
 mod world;
