@@ -1,6 +1,9 @@
 //! A message of HTTP/1.1 on its way, a request to a server or an answer to a program: its head, and its body as it comes.
 
-use super::{body::Body, framing};
+use super::{
+    body::{Body, Cut},
+    framing,
+};
 use bytes::{Buf as _, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
@@ -8,7 +11,7 @@ use http::{
     request, response,
 };
 use hyper::{
-    body::{Body as _, Bytes},
+    body::{Body as HttpBody, Bytes},
     ext::ReasonPhrase,
 };
 use std::{
@@ -24,13 +27,13 @@ const HEAD: usize = 512;
 const SHORT: usize = 4096;
 
 /// What is left of it.
-pub(super) struct Sends {
+pub(super) struct Sends<B = Body> {
     /// Not written yet.
     out: BytesMut,
     /// A long piece, to be written behind that.
     long: Bytes,
     /// None once everything of it is in `out` and `long`.
-    body: Option<Body>,
+    body: Option<B>,
     how: How,
     is_flushed: bool,
 }
@@ -82,8 +85,10 @@ impl Sends {
         write_answer(&mut out, &head, asked.version);
         (Sends::of(out, body, how), keeps)
     }
+}
 
-    fn of(out: BytesMut, body: Body, how: Option<How>) -> Sends {
+impl<B: HttpBody<Data = Bytes, Error = Cut> + Unpin> Sends<B> {
+    fn of(out: BytesMut, body: B, how: Option<How>) -> Sends<B> {
         let body = Some(body).filter(|_| how.is_some());
         Sends { out, long: Bytes::new(), body, how: how.unwrap_or(How::Length(0)), is_flushed: false }
     }
@@ -95,8 +100,8 @@ impl Sends {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            // Most bodies are short, and go with their heads.
-            if self.out.len() + self.long.len() >= SHORT || self.body.is_none() {
+            // Most bodies are short, and go with their heads. Nothing may be put behind a long piece before it is written whole.
+            if !self.long.is_empty() || self.out.len() >= SHORT || self.body.is_none() {
                 ready!(self.poll_out(stream, cx))?;
             }
             let Some(body) = &mut self.body else { return self.poll_flush(stream, cx) };
@@ -109,7 +114,7 @@ impl Sends {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         self.put(data)?;
-                        if self.body.as_ref().is_some_and(hyper::body::Body::is_end_stream) {
+                        if self.body.as_ref().is_some_and(HttpBody::is_end_stream) {
                             self.end(None)?;
                         }
                     }
@@ -302,6 +307,9 @@ fn write_header(out: &mut BytesMut, name: &HeaderName, value: &HeaderValue) {
 mod tests {
     use super::*;
     use http::{Request, Response};
+    use hyper::body::Frame;
+    use proptest::prelude::*;
+    use std::{collections::VecDeque, task::Waker};
 
     fn framed(method: &str, headers: &[(&str, &str)], length: Option<u64>) -> (String, Option<How>) {
         let mut request = Request::builder().method(method).uri("/a?b");
@@ -343,7 +351,7 @@ mod tests {
     #[test]
     fn a_body_that_is_longer_or_shorter_than_announced_does_not_pass() {
         let sends =
-            |how| Sends { out: BytesMut::new(), long: Bytes::new(), body: None, how, is_flushed: true };
+            |how| Sends::<Body> { out: BytesMut::new(), long: Bytes::new(), body: None, how, is_flushed: true };
         assert!(sends(How::Length(3)).put(Bytes::from_static(b"four")).is_err());
         assert!(sends(How::Length(3)).end(None).is_err());
         let mut chunks = sends(How::Chunks(vec!["x".parse().unwrap()]));
@@ -421,6 +429,89 @@ mod tests {
             ),
         ] {
             assert_eq!(answered(status, headers, length, asked), (text.to_owned(), keeps));
+        }
+    }
+
+    /// A body in pieces, each of which is waited for.
+    struct Pieces(VecDeque<Bytes>, bool);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = Cut;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+            self.1 = !self.1;
+            if self.1 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        }
+    }
+
+    /// Takes so many bytes at a time, and none in between.
+    struct Narrow {
+        width: usize,
+        is_shut: bool,
+        taken: Vec<u8>,
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.is_shut = !self.is_shut;
+            if self.is_shut {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let count = bytes.len().min(self.width);
+            self.taken.extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            self.poll_write(cx, &all)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_lost_or_moved_whatever_a_stream_takes_at_a_time(
+            lengths in proptest::collection::vec(prop_oneof![0..9usize, 4000..4200usize, 0..20_000usize], 0..9),
+            width in prop_oneof![1000..5000usize, 1..70_000usize],
+        ) {
+            let pieces: VecDeque<Bytes> = lengths
+                .iter()
+                .enumerate()
+                .map(|(number, length)| Bytes::from_iter((0..*length).map(|at| (at * 7 + number) as u8)))
+                .collect();
+            let whole: Vec<u8> = pieces.iter().flatten().copied().collect();
+            let head = BytesMut::from("head ");
+            let how = Some(How::Length(whole.len() as u64));
+            let mut sends = Sends::of(head, Pieces(pieces, false), how);
+            let mut narrow = Narrow { width, is_shut: false, taken: Vec::new() };
+            let mut cx = Context::from_waker(Waker::noop());
+            while sends.poll(&mut narrow, &mut cx).map(Result::unwrap).is_pending() {}
+            prop_assert_eq!(narrow.taken, [b"head ", whole.as_slice()].concat());
         }
     }
 }
