@@ -50,7 +50,7 @@ impl Bare {
         let sharing = archive(&scratch, "sharing", &sharing, &unpacked)?;
         let kernel = machines.join("kernels").join(version).join("vmlinuz");
         let command_line = match ticks(machines).filter(|_| is_emulated) {
-            Some(ticks) => format!("{COMMAND_LINE} tsc_early_khz={ticks}"),
+            Some(ticks) => format!("{COMMAND_LINE} mitigations=off tsc_early_khz={ticks}"),
             None => COMMAND_LINE.to_owned(),
         };
         Ok(Bare { kernel, saying, sharing, is_emulated, command_line, scratch })

@@ -237,7 +237,8 @@ const TIME_IS_UP: i32 = 124;
 /// Runs a command and times its first byte. It ends by itself.
 fn first_byte(command: &Command) -> Result<Took> {
     let begin = Instant::now();
-    let mut child = bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut byte = [0];
     let read = child.stdout.as_mut().context("it has no output")?.read_exact(&mut byte);
     let took = begin.elapsed().as_secs_f64() * 1e3;
@@ -251,7 +252,8 @@ fn first_byte(command: &Command) -> Result<Took> {
 
 /// Runs a command and times the lines it writes, each from the one before, beginning with `begin`.
 fn steps(command: &Command) -> Result<Took> {
-    let mut child = bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let (mut took, mut last) = (Took::new(), None);
     for line in BufReader::new(child.stdout.take().context("it has no output")?).lines() {
         let (line, now) = (line?, Instant::now());
