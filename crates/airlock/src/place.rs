@@ -29,17 +29,15 @@ impl Place {
 pub(crate) fn choose(sandbox: &Sandbox, spec: &Spec) -> Result<Place, Refusal> {
     match spec.backend {
         spec::Place::Namespaces => Ok(Place { backend: Box::new(Namespaces), first: &GUEST }),
-        spec::Place::Microvm => machine(sandbox.store().home(), spec.kernel.as_deref()),
+        spec::Place::Microvm => machine(sandbox.store().home(), spec),
     }
 }
 
 #[cfg(feature = "microvm")]
 mod machines {
-    use super::{Failure, GUEST, Guest, Place, Refusal, Voice};
+    use super::{Failure, GUEST, Guest, Place, Refusal, Spec, Voice};
     use crate::{packages::Client, say::say_anyway};
-    use airlock_backends::microvm::{
-        Microvm, Programs, firecracker, kernel, memory, monitor::Monitor, qemu, warm,
-    };
+    use airlock_backends::microvm::{Asked, Microvm, Programs, kernel, memory, monitor::Monitor, qemu, warm};
     use airlock_engine::{
         doctor::{Finding, Fix, Report, Status, Step},
         plan::{bounds::MACHINE_MEMORY, chain},
@@ -60,12 +58,13 @@ mod machines {
     const UNPACKER: &str = "/usr/bin/dpkg-deb";
     const DECOMPRESSOR: &str = "/usr/bin/xz";
 
-    pub(crate) fn machine(home: &Path, kernel: Option<&Path>) -> Result<Place, Refusal> {
-        Ok(Place { backend: Box::new(prepared(home, kernel)?), first: &CARRIER })
+    pub(crate) fn machine(home: &Path, spec: &Spec) -> Result<Place, Refusal> {
+        let asked = Asked { kernel: spec.kernel.as_deref(), monitor: spec.monitor.as_ref() };
+        Ok(Place { backend: Box::new(prepared(home, asked)?), first: &CARRIER })
     }
 
-    fn prepared(home: &Path, kernel: Option<&Path>) -> Result<Microvm, Refusal> {
-        Microvm::prepare(home, kernel, Programs { carrier: CARRIER.program, guest: GUEST.program })
+    fn prepared(home: &Path, asked: Asked<'_>) -> Result<Microvm, Refusal> {
+        Microvm::prepare(home, asked, Programs { carrier: CARRIER.program, guest: GUEST.program })
     }
 
     /// Gets a kernel and boots a machine of the usual size once.
@@ -86,7 +85,7 @@ mod machines {
         kernel::install(home, &version, &image, |name| module(&modules, name))
             .map_err(|err| Failure::because("the kernel cannot be put in place", &err))?;
         say_anyway(voice, &format!("{version} is here; booting it once"));
-        let machine = prepared(home, None)?;
+        let machine = prepared(home, Asked::default())?;
         machine
             .warm_up(MACHINE_MEMORY)
             .map_err(|err| Failure::because("the machine cannot be booted", &err).fix("airlock doctor"))
@@ -102,7 +101,7 @@ mod machines {
     pub(crate) fn examine(home: &Path, report: &mut Report) {
         let own = |name, status, says: String, fix| Finding { name, status, says, fix, stops_run: false };
         let kernel = kernel::Kernel::usual(home);
-        let monitor = Monitor::find(home, kernel.as_ref().ok());
+        let monitor = Monitor::qemu(home, kernel.as_ref().ok());
         report.findings.push(match &monitor {
             Some(monitor) => {
                 own("qemu", Status::Ok, format!("QEMU {} runs micro-VMs", monitor.version), None)
@@ -127,9 +126,17 @@ mod machines {
                 )
             }
         });
-        if Path::new(firecracker::PROGRAM).exists() {
-            let says = format!("{} is here; micro-VMs are run by QEMU, not yet by it", firecracker::PROGRAM);
-            report.findings.push(own("firecracker", Status::Ok, says, None));
+        if let Some(path) = Monitor::usual_firecracker() {
+            report.findings.push(match Monitor::firecracker(path) {
+                Ok(monitor) => {
+                    let says = format!("{} runs micro-VMs (--monitor firecracker)", monitor.name());
+                    own("firecracker", Status::Ok, says, None)
+                }
+                Err(unfit) => {
+                    let says = format!("{unfit} (--monitor qemu does not need it)");
+                    own("firecracker", Status::Missing, says, Some(Fix::advice(unfit.fix())))
+                }
+            });
         }
         report.findings.extend(warm::failures(home).into_iter().take(1).map(|why| {
             let says = format!("a machine that was booted once is not kept, so that starts are slow: {why}");
@@ -212,11 +219,15 @@ mod machines {
 
 #[cfg(not(feature = "microvm"))]
 mod machines {
-    use super::{Failure, Place, Refusal, Voice};
+    use super::{Failure, Place, Refusal, Spec, Voice};
     use airlock_engine::plan::refusal;
     use std::{os::fd::OwnedFd, path::Path};
 
-    pub(crate) fn machine(_: &Path, _: Option<&Path>) -> Result<Place, Refusal> {
+    pub(crate) fn machine(_: &Path, _: &Spec) -> Result<Place, Refusal> {
+        none()
+    }
+
+    fn none<T>() -> Result<T, Refusal> {
         let fix = "cargo build --features microvm, or --backend namespaces";
         Err(refusal(2, "this airlock runs no machines", Some("it was built without them"), Some(fix)))
     }
@@ -224,11 +235,11 @@ mod machines {
     pub(crate) fn examine(_: &Path, _: &mut airlock_engine::doctor::Report) {}
 
     pub(crate) fn save_memory(_: OwnedFd, _: OwnedFd) -> Result<(), Failure> {
-        machine(Path::new("/"), None).map(drop).map_err(Failure::from)
+        none().map_err(Failure::from)
     }
 
     pub(crate) fn fetch(_: &Path, _: Voice) -> Result<(), Failure> {
-        machine(Path::new("/"), None).map(drop).map_err(Failure::from)
+        none().map_err(Failure::from)
     }
 }
 

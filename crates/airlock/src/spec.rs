@@ -90,6 +90,7 @@ pub(crate) fn spec(
         name,
         backend: args.backend.map(Into::into).unwrap_or_default(),
         kernel: args.kernel.as_ref().map(|path| host.directory.join(path)),
+        monitor: args.monitor.clone().map(|monitor| monitor.below(&host.directory)),
         image: host.root.as_ref().and_then(|root| root.image.clone()),
         rootfs: host.root.as_ref().and_then(|root| root.rootfs.clone()),
         workdir,
@@ -250,7 +251,7 @@ pub(crate) fn env_file(path: &Path, text: &str) -> Result<Vec<EnvWord>, Failure>
 mod tests {
     use super::*;
     use crate::args::{Cli, Verb};
-    use airlock_protocol::spec::{Place, Publish, Restart, Stream, Tmpfs};
+    use airlock_protocol::spec::{Monitor, Place, Publish, Restart, Stream, Tmpfs};
     use clap::Parser;
     use std::{io::Write, net::Ipv4Addr};
 
@@ -277,7 +278,7 @@ mod tests {
         let line = "--name web --hostname h --user bob --workspace ro -w sub --mount /a:/b:ro --tmpfs /t:1M --read-only \
                     --memory 1G --cpus 1.5 --pids 100 --nofile 1024 --disk 1G,tmpfs --timeout 90 --cap-add SYS_PTRACE \
                     --cap-drop ALL --nested -d --restart on-failure:2 -e A=1 -p 8080:80 \
-                    --backend microvm --kernel /boot/k -- prog -x";
+                    --backend microvm --kernel /boot/k --monitor ./fc -- prog -x";
         let spec = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
 
         let limits = Limits {
@@ -293,6 +294,7 @@ mod tests {
             name: "web".parse().unwrap(),
             backend: Place::Microvm,
             kernel: Some("/boot/k".into()),
+            monitor: Some(Monitor::At("/srv/project/./fc".into())),
             image: None,
             rootfs: None,
             workdir: "/srv/project/sub".into(),

@@ -120,6 +120,7 @@ impl Step {
             name,
             backend: Default::default(),
             kernel: None,
+            monitor: None,
             image: self.root.as_ref().and_then(|root| root.image.clone()),
             rootfs: self.root.as_ref().and_then(|root| root.rootfs.clone()),
             workdir: self.workdir.clone(),

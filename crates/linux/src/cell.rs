@@ -35,7 +35,21 @@ pub struct Cell {
     pub user: (u32, u32),
     /// Bytes of the largest file that it writes besides its output.
     pub largest: u64,
+    /// How it comes by what it is connected with.
+    pub means: Means,
 }
+
+/// How a program in a cell comes by what it is connected with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// It has all of it as descriptors: it makes no sockets, and has a network with nothing in it.
+    Handed,
+    /// It opens the devices of the network it was started in by itself, and makes Unix sockets in [`ROOM`].
+    Own,
+}
+
+/// Where a program that makes sockets makes them: in memory, and seen by nobody else.
+pub const ROOM: &str = "/run";
 
 /// The id it has inside: nobody's.
 const NOBODY: u32 = 65_534;
@@ -46,17 +60,12 @@ const MOST_OUTPUT: u64 = 256 << 10;
 const MOST_THREADS: u64 = 128;
 const MOST_FILES: u64 = 128;
 
-/// Calls of a sandbox's programs that a program in a cell does not need: it makes no sockets, it has them.
-const REFUSED: [libc::c_long; 8] = [
-    libc::SYS_socket,
-    libc::SYS_socketpair,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-];
+/// Calls of a sandbox's programs that a program in a cell does not need.
+const REFUSED: [libc::c_long; 3] =
+    [libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+/// The same for one that makes no sockets: it has them.
+const REFUSED_SOCKETS: [libc::c_long; 5] =
+    [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen];
 
 /// What is run in a cell that is beside nothing.
 #[derive(Debug)]
@@ -110,7 +119,8 @@ fn become_lone(lone: Lone, (uid, gid): (u32, u32)) -> io::Result<Infallible> {
     }
     let trees = Trees::open(&lone.shown, &files, &lone.devices)?;
     let Lone { command, descriptors, output, .. } = lone;
-    become_program(Cell { command, trees, descriptors, output, user, largest: 0 })
+    let means = Means::Handed;
+    become_program(Cell { command, trees, descriptors, output, user, largest: 0, means })
 }
 
 /// Becomes the program; returns only with why not. It ends with its parent.
@@ -126,9 +136,12 @@ fn become_program(cell: Cell) -> io::Result<Infallible> {
     spawn::become_user(user, group, &[])?;
     // A change of ids closes the process to its own user, who has to write its maps.
     clone::set_dumpable(Dumpable::Yes)?;
-    clone::unshare(Namespaces::CELL)?;
+    clone::unshare(match cell.means {
+        Means::Handed => Namespaces::CELL,
+        Means::Own => Namespaces::CELL_WITH_NETWORK,
+    })?;
     be_nobody(cell.user)?;
-    enter(cell.trees)?;
+    enter(cell.trees, cell.means)?;
     let mut kept = Vec::new();
     for one in cell.descriptors {
         kept.push(rustix::io::fcntl_dupfd_cloexec(one, spawn::OUT_OF_THE_WAY)?);
@@ -151,7 +164,13 @@ fn become_program(cell: Cell) -> io::Result<Infallible> {
     caps::limit_to(CapSet::EMPTY)?;
     rustix::thread::set_no_new_privs(true)?;
     clone::die_with_parent()?;
-    Filter::but(&REFUSED).install()?;
+    match cell.means {
+        Means::Handed => Filter::but(&[&REFUSED[..], &REFUSED_SOCKETS].concat()).install()?,
+        Means::Own => {
+            Filter::but(&REFUSED).install()?;
+            Filter::unix_sockets_only().install()?;
+        }
+    }
     Filter::compile(&Relax { caps: CapSet::EMPTY, nested: Nested::No, set_id: SetId::Refused }).install()?;
     Err(replace(&cell.command))
 }
@@ -218,7 +237,7 @@ fn be_nobody((user, group): (u32, u32)) -> io::Result<()> {
 }
 
 /// The root becomes what was prepared, and nothing else.
-fn enter(trees: Trees) -> io::Result<()> {
+fn enter(trees: Trees, means: Means) -> io::Result<()> {
     mount::make_private()?;
     let root = mount::tmpfs(&[(c"size", c"65536"), (c"nr_inodes", c"64"), (c"mode", c"0755")])?;
     let place = mount::open_place(CWD, Path::new("/proc"))?;
@@ -236,6 +255,11 @@ fn enter(trees: Trees) -> io::Result<()> {
     for (path, leads_to) in trees.links {
         let path = path.strip_prefix("/").map_err(io::Error::other)?;
         rustix::fs::symlinkat(&leads_to, &root, path)?;
+    }
+    if means == Means::Own {
+        let room = mount::tmpfs(&[(c"size", c"65536"), (c"nr_inodes", c"16"), (c"mode", c"0700")])?;
+        let place = mount::make_dir(root.as_fd(), Path::new(ROOM))?;
+        mount::attach(room.as_fd(), place.as_fd())?;
     }
     mount::make_read_only(root.as_fd(), Depth::One)?;
     mount::pivot_into(root.as_fd())

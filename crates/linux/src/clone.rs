@@ -53,6 +53,8 @@ impl Namespaces {
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP) as u64,
     );
+    /// The same in the network it is in.
+    pub const CELL_WITH_NETWORK: Namespaces = Namespaces(Namespaces::CELL.0 & !(libc::CLONE_NEWNET as u64));
     /// Control group and time.
     pub const CGROUP_AND_TIME: Namespaces = Namespaces((libc::CLONE_NEWCGROUP | CLONE_NEWTIME) as u64);
     /// User only.

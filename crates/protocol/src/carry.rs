@@ -20,6 +20,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub const LINK_PORT: &str = "airlock.link";
 /// The port that carries files, as messages of FUSE.
 pub const FILES_PORT: &str = "airlock.files";
+/// The same two where a monitor has no ports but a vsock: ports of the host, with which the machine connects.
+pub const LINK_VSOCK: u32 = 1024;
+/// The one for files.
+pub const FILES_VSOCK: u32 = 1025;
+/// A word on the kernel's command line: the ports are these.
+pub const BY_VSOCK: &str = "airlock.ports=vsock";
 /// What the end at the host finds under these numbers: the socket to [`LINK_PORT`].
 pub const LINK_SOCKET: i32 = 4;
 /// The socket to [`FILES_PORT`].
@@ -76,6 +82,25 @@ pub struct Orders {
     /// Whether it goes on from its memory, with programs in it.
     #[serde(default)]
     pub resumes: bool,
+    /// Whether the sockets to the ports bring the ports, one each, when the machine has connected with them ([`Starting`]).
+    #[serde(default)]
+    pub ports_are_sent: bool,
+}
+
+/// The path of the carrier where it starts a monitor that has an API.
+pub const STARTER: &str = "/starter";
+
+/// What it is told then, in JSON, as its only argument. The sockets to the ports are its descriptors from 3 on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starting {
+    /// The monitor and its arguments.
+    pub command: Vec<String>,
+    /// The path of the socket at which it takes requests.
+    pub api: String,
+    /// Paths and bodies of what is asked of it, until the machine runs.
+    pub requests: Vec<(String, serde_json::Value)>,
+    /// The paths of the sockets with which it connects for the machine: messages, then files.
+    pub ports: [String; 2],
 }
 
 /// The first message a machine gets that rested, whether it is itself or a copy.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// One sandbox as its owner wants it. The same keys stand in files, SDKs and JSON-RPC.
@@ -27,6 +27,9 @@ pub struct Spec {
     /// The kernel of its machine, where it has one and another than the usual is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<PathBuf>,
+    /// The program that runs its machine, where another than the usual is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<Monitor>,
     /// The image that is its root file system; none is the host's own system, or `rootfs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
@@ -126,6 +129,49 @@ pub enum Place {
     Namespaces,
     /// The same, with a machine in them that has a kernel of its own.
     Microvm,
+}
+
+/// A program that runs machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Monitor {
+    /// QEMU, where Debian has it.
+    Qemu,
+    /// Firecracker, where it is usually put.
+    Firecracker,
+    /// Firecracker, elsewhere.
+    At(PathBuf),
+}
+
+impl Monitor {
+    /// The same, where a path is one of this directory.
+    #[must_use]
+    pub fn below(self, directory: &Path) -> Monitor {
+        match self {
+            Monitor::At(path) => Monitor::At(directory.join(path)),
+            named => named,
+        }
+    }
+}
+
+impl From<String> for Monitor {
+    fn from(text: String) -> Monitor {
+        match text.as_str() {
+            "qemu" => Monitor::Qemu,
+            "firecracker" => Monitor::Firecracker,
+            _ => Monitor::At(text.into()),
+        }
+    }
+}
+
+impl From<Monitor> for String {
+    fn from(monitor: Monitor) -> String {
+        match monitor {
+            Monitor::Qemu => "qemu".to_owned(),
+            Monitor::Firecracker => "firecracker".to_owned(),
+            Monitor::At(path) => path.to_string_lossy().into_owned(),
+        }
+    }
 }
 
 impl Place {

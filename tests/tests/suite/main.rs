@@ -45,6 +45,7 @@ mod limits;
 mod limits_disk;
 mod microvm;
 mod microvm_disk;
+mod microvm_firecracker;
 mod microvm_flags;
 mod microvm_memory;
 mod net;

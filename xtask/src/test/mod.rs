@@ -106,6 +106,8 @@ struct Ground {
     airlock: PathBuf,
     /// A kernel for machines, where one could be fetched.
     machines: Option<PathBuf>,
+    /// A vsock for the stand-in of Firecracker, where it could be built.
+    vsock: Option<PathBuf>,
     rust: PathBuf,
     /// Where every sandbox runs, unless each test says.
     backend: Option<String>,
@@ -139,13 +141,14 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
     let airlock = scratch.program(&airlock, "airlock")?;
 
     let machines = machines(&airlock, &scratch);
+    let vsock = vsock(&scratch);
 
     // Inside the virtual internet there is nothing to download from.
     succeed(&mut cargo(&["test", "--workspace", "--no-run"]))?;
 
     let internet = internet(&scratch)?;
     let (backend, rust) = (asked.backend.clone(), rust(&scratch)?);
-    let ground = Ground { airlock, machines, rust, backend, internet, scratch };
+    let ground = Ground { airlock, machines, vsock, rust, backend, internet, scratch };
     let mut outcomes = Vec::new();
     if asked.includes(Kind::Root) {
         outcomes.push(everything(&ground, &asked.args)?);
@@ -158,6 +161,24 @@ pub(crate) fn run(args: Vec<String>) -> Result<()> {
         println!("skipped: the suites as other users (not root)");
     }
     conclude(&outcomes)
+}
+
+/// The vsock that QEMU has no device for, out of this crate: built once, and kept beside what cargo builds.
+fn vsock(scratch: &Scratch) -> Option<PathBuf> {
+    const CRATE: &str = "vhost-device-vsock";
+    let tools =
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from).join("tools");
+    let built = tools.join("bin").join(CRATE);
+    let built = match built.exists() {
+        true => Ok(()),
+        false => succeed(
+            Command::new("cargo")
+                .args(["install", "--quiet", CRATE, "--version", "0.3.0", "--root"])
+                .arg(&tools),
+        ),
+    }
+    .and_then(|()| scratch.program(&built, CRATE));
+    built.map_err(|why| println!("{why:#}\nwithout {CRATE} the stand-in of Firecracker is not run")).ok()
 }
 
 /// Only root can make one; the tests that need it say that they were skipped.
@@ -294,6 +315,7 @@ impl Ground {
         command.env("AIRLOCK_BIN", &self.airlock).env("AIRLOCK_TEST_RUST", &self.rust);
         command.envs(self.backend.as_ref().map(|backend| ("AIRLOCK_TEST_BACKEND", backend)));
         command.envs(self.machines.as_ref().map(|machines| ("AIRLOCK_TEST_MACHINES", machines)));
+        command.envs(self.vsock.as_ref().map(|vsock| ("AIRLOCK_TEST_VSOCK", vsock)));
         command.envs(self.internet.as_ref().map(|internet| ("AIRLOCK_TEST_INTERNET", internet.folder())));
     }
 }

@@ -8,7 +8,7 @@ use crate::secrets::table;
 use airlock_protocol::{
     Name,
     files::{Paths, VolumeUse},
-    spec::{Disk, Place, Publish, Restart, Tmpfs},
+    spec::{Disk, Monitor, Place, Publish, Restart, Tmpfs},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
@@ -75,6 +75,9 @@ pub(crate) struct RunArgs {
     /// The kernel of a microvm in place of the usual one (`airlock prefetch --backend microvm`)
     #[arg(long, value_name = "FILE", help_heading = "Place")]
     pub(crate) kernel: Option<PathBuf>,
+    /// What runs a microvm: qemu (default), firecracker, or a file that is Firecracker
+    #[arg(long, value_name = "PROGRAM", value_parser = values::monitor, help_heading = "Place")]
+    pub(crate) monitor: Option<Monitor>,
 
     /// What to call the sandbox (default: two words)
     #[arg(long, help_heading = "Identity")]

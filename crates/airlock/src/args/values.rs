@@ -5,7 +5,7 @@ use airlock_protocol::{
     Name,
     files::VolumeUse,
     size as sizes,
-    spec::{Disk, DiskBy, Mount, Publish, Restart, Tmpfs},
+    spec::{Disk, DiskBy, Monitor, Mount, Publish, Restart, Tmpfs},
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -186,6 +186,16 @@ pub(crate) fn network(text: &str) -> Result<Network, String> {
                 .to_owned())
         }
         other => Err(format!("there is no network {other:?}: write none, or --allow and --publish")),
+    }
+}
+
+/// `qemu`, `firecracker`, or a path.
+pub(crate) fn monitor(text: &str) -> Result<Monitor, String> {
+    match Monitor::from(text.to_owned()) {
+        Monitor::At(path) if path.components().count() < 2 => Err(format!(
+            "there is no monitor {text:?}: write qemu, firecracker, or the path of a Firecracker"
+        )),
+        monitor => Ok(monitor),
     }
 }
 

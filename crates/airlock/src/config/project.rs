@@ -28,7 +28,7 @@ use crate::{
 use airlock_protocol::{
     Name,
     files::{Paths, Provided, VolumeUse},
-    spec::{Disk, Publish, Restart, Tmpfs},
+    spec::{Disk, Monitor, Publish, Restart, Tmpfs},
 };
 use clap::ValueEnum;
 use std::{
@@ -40,9 +40,10 @@ use std::{
 pub(crate) const RULES: [&str; 4] = ["rule", "groups", "packages", "bandwidth"];
 
 /// Keys that are flags.
-pub(crate) const KEYS: [&str; 39] = [
+pub(crate) const KEYS: [&str; 40] = [
     "backend",
     "kernel",
+    "monitor",
     "image",
     "pull",
     "rootfs",
@@ -105,6 +106,7 @@ pub(crate) struct Word {
 pub(crate) struct Settings {
     pub(crate) backend: Option<Backend>,
     pub(crate) kernel: Option<PathBuf>,
+    pub(crate) monitor: Option<Monitor>,
     pub(crate) image: Option<String>,
     pub(crate) pull: Option<Pull>,
     pub(crate) rootfs: Option<PathBuf>,
@@ -212,6 +214,7 @@ impl Settings {
             "cap_drop" => self.cap_drop = value.each(values::capability)?,
             "backend" => self.backend = Some(value.parsed(|text| Backend::from_str(text, false))?),
             "kernel" => self.kernel = Some(folder.join(value.text()?)),
+            "monitor" => self.monitor = Some(value.parsed(values::monitor)?.below(folder)),
             "image" => self.image = Some(value.parsed(text)?),
             "pull" => self.pull = Some(value.parsed(|text| Pull::from_str(text, false))?),
             "rootfs" => self.rootfs = Some(folder.join(value.text()?)),
@@ -260,6 +263,7 @@ impl Settings {
         }
         below(&mut args.backend, self.backend);
         below(&mut args.kernel, self.kernel);
+        below(&mut args.monitor, self.monitor);
         below(&mut args.pull, self.pull);
         below(&mut args.entrypoint, self.entrypoint);
         before(&mut args.setup, self.setup);

@@ -31,6 +31,8 @@ pub struct Modules<'a> {
     pub usual: &'a [(String, Vec<u8>)],
     /// Those of one with disks.
     pub for_disks: &'a [(String, Vec<u8>)],
+    /// Those of one whose ports are a vsock's.
+    pub for_vsock: &'a [(String, Vec<u8>)],
 }
 
 /// The archive of a machine: the carrier as `/init`, the guest, and the kernel's modules.
@@ -40,7 +42,9 @@ pub fn of_machine(carrier: &[u8], guest: &[u8], modules: Modules<'_>) -> Vec<u8>
     PLACES.iter().for_each(|place| archive.directory(place));
     archive.file("init", 0o755, carrier);
     archive.file("guest", 0o755, guest);
-    for (file, modules) in [("order", modules.usual), ("disk", modules.for_disks)] {
+    for (file, modules) in
+        [("order", modules.usual), ("disk", modules.for_disks), ("vsock", modules.for_vsock)]
+    {
         let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
         archive.file(&format!("modules/{file}"), 0o644, order.as_bytes());
         for (name, module) in modules {
@@ -116,7 +120,7 @@ mod tests {
     fn a_machine_loads_its_modules_in_their_order() {
         let usual = [("b.ko".to_owned(), b"B".to_vec()), ("a.ko".to_owned(), b"A".to_vec())];
         let for_disks = [("d.ko".to_owned(), b"D".to_vec())];
-        let modules = Modules { usual: &usual, for_disks: &for_disks };
+        let modules = Modules { usual: &usual, for_disks: &for_disks, for_vsock: &[] };
         let bytes = of_machine(b"carrier", b"guest", modules);
         let text = String::from_utf8_lossy(&bytes);
 

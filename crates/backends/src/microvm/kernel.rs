@@ -4,12 +4,13 @@
 //! machines/current                 the version that machines boot
 //! machines/kernels/<version>/      vmlinuz, *.ko, order (names of modules, one a line), digests.json
 //! machines/boot/<digest>.cpio      what it boots into
+//! machines/boot/<digest>.elf       the kernel as it is in memory, for a monitor that unpacks none
 //! ```
 //!
 //! Everything is put in place as a whole. What was put there is compared with its digest when it is used and whenever its inode or change
 //! time is not the one noted then.
 
-use super::initramfs;
+use super::{elf, initramfs};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -21,7 +22,7 @@ use std::{
 };
 
 /// A kernel that is here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// What it calls itself.
     pub version: String,
@@ -31,6 +32,8 @@ pub struct Kernel {
     pub modules: Vec<PathBuf>,
     /// Those that only a machine with disks loads.
     pub disk_modules: Vec<PathBuf>,
+    /// Those that only a machine with a vsock loads.
+    pub vsock_modules: Vec<PathBuf>,
     /// Tells it from all others.
     pub digest: String,
 }
@@ -53,10 +56,15 @@ pub const MODULES: [&str; 12] = [
 
 /// Modules that a machine needs whose root is on disks, loaded when that is known.
 pub const DISK_MODULES: [&str; 3] = ["virtio_blk", "squashfs", "overlay"];
+/// Modules that a machine needs whose ports are a vsock's.
+pub const VSOCK_MODULES: [&str; 3] =
+    ["vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport"];
 /// Names the modules that every machine loads.
 const ORDER: &str = "order";
 /// Names those for disks.
 const DISK_ORDER: &str = "disk";
+/// Names those for a vsock.
+const VSOCK_ORDER: &str = "vsock";
 
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +75,9 @@ pub enum Error {
     /// Something of it is not what it was.
     #[error("{0} is not what was fetched")]
     Changed(PathBuf),
+    /// It is packed in a way that nobody here unpacks.
+    #[error("{0} is neither an ELF file nor packed by LZ4, as Debian's cloud kernel is")]
+    Packed(PathBuf),
     /// A file could not be read or written.
     #[error("could not read or write {path}")]
     File {
@@ -96,8 +107,7 @@ impl Kernel {
             verify(&kernel.join(name), digest)?;
         }
         let digest = digest_of(&[&serde_json::to_vec(&digests).unwrap_or_default()]);
-        let (modules, disk_modules) = (named(&kernel, ORDER)?, named(&kernel, DISK_ORDER)?);
-        Ok(Kernel { version, image: kernel.join("vmlinuz"), modules, disk_modules, digest })
+        Kernel { version, image: kernel.join("vmlinuz"), digest, ..Kernel::default() }.with_modules(&kernel)
     }
 
     /// A person's own. Its modules are the files that `FILE.modules/order` names, in that directory; without it they are built in.
@@ -105,27 +115,33 @@ impl Kernel {
         let mut folder = image.as_os_str().to_owned();
         folder.push(".modules");
         let folder = PathBuf::from(folder);
-        let (modules, disk_modules) = (named(&folder, ORDER)?, named(&folder, DISK_ORDER)?);
+        let version = image.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let kernel =
+            Kernel { version, image: image.to_owned(), ..Kernel::default() }.with_modules(&folder)?;
         let mut parts = vec![read(image)?];
-        for module in modules.iter().chain(&disk_modules) {
+        for module in kernel.modules.iter().chain(&kernel.disk_modules).chain(&kernel.vsock_modules) {
             parts.push(read(module)?);
         }
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        let version = image.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        Ok(Kernel { version, image: image.to_owned(), modules, disk_modules, digest: digest_of(&parts) })
+        Ok(Kernel { digest: digest_of(&parts), ..kernel })
+    }
+
+    /// With the modules that the files in this directory name.
+    fn with_modules(self, folder: &Path) -> Result<Kernel, Error> {
+        let [modules, disk_modules, vsock_modules] =
+            [named(folder, ORDER)?, named(folder, DISK_ORDER)?, named(folder, VSOCK_ORDER)?];
+        Ok(Kernel { modules, disk_modules, vsock_modules, ..self })
     }
 
     /// What it boots into, made where it is not here yet.
     pub fn archive(&self, home: &Path, carrier: &[u8], guest: &[u8]) -> Result<(PathBuf, String), Error> {
         let digest = digest_of(&[self.digest.as_bytes(), carrier, guest]);
         let path = folder(home).join("boot").join(format!("{digest}.cpio"));
-        let noted = beside(&path, "sha256");
-        if let Ok(whole) = fs::read_to_string(&noted)
-            && path.exists()
-        {
-            verify(&path, &whole)?;
-            return Ok((path, digest));
-        }
+        keep(&path, || self.packed(carrier, guest))?;
+        Ok((path, digest))
+    }
+
+    fn packed(&self, carrier: &[u8], guest: &[u8]) -> Result<Vec<u8>, Error> {
         let contents = |modules: &[PathBuf]| -> Result<Vec<(String, Vec<u8>)>, Error> {
             let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             modules.iter().map(|module| Ok((name(module), read(module)?))).collect()
@@ -133,12 +149,34 @@ impl Kernel {
         let modules = initramfs::Modules {
             usual: &contents(&self.modules)?,
             for_disks: &contents(&self.disk_modules)?,
+            for_vsock: &contents(&self.vsock_modules)?,
         };
-        let archive = initramfs::of_machine(carrier, guest, modules);
-        put(&path, &archive)?;
-        put(&noted, digest_of(&[&archive]).as_bytes())?;
-        Ok((path, digest))
+        Ok(initramfs::of_machine(carrier, guest, modules))
     }
+
+    /// Its image as it is in memory, made where it is not here yet.
+    pub fn unpacked(&self, home: &Path) -> Result<PathBuf, Error> {
+        let image = read(&self.image)?;
+        if elf::is_elf(&image) {
+            return Ok(self.image.clone());
+        }
+        let path = folder(home).join("boot").join(format!("{}.elf", digest_of(&[&image])));
+        keep(&path, || elf::unpack(&image).ok_or_else(|| Error::Packed(self.image.clone())))?;
+        Ok(path)
+    }
+}
+
+/// Makes a file that is not here yet; one that is here has to be what was made.
+fn keep(path: &Path, make: impl FnOnce() -> Result<Vec<u8>, Error>) -> Result<(), Error> {
+    let noted = beside(path, "sha256");
+    if let Ok(whole) = fs::read_to_string(&noted)
+        && path.exists()
+    {
+        return verify(path, &whole);
+    }
+    let made = make()?;
+    put(path, &made)?;
+    put(&noted, digest_of(&[&made]).as_bytes())
 }
 
 /// Puts a kernel in place: its image, and the modules that `found` has of those a machine needs.
@@ -155,7 +193,9 @@ pub fn install(
         put(&kernel.join(name), content)
     };
     place("vmlinuz", image)?;
-    for (file, modules) in [(ORDER, MODULES.as_slice()), (DISK_ORDER, DISK_MODULES.as_slice())] {
+    for (file, modules) in
+        [(ORDER, &MODULES[..]), (DISK_ORDER, &DISK_MODULES[..]), (VSOCK_ORDER, &VSOCK_MODULES[..])]
+    {
         let mut order = String::new();
         for module in modules.iter().copied() {
             let name = format!("{module}.ko");

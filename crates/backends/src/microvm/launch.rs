@@ -2,9 +2,10 @@
 
 use super::{
     disk::{self, Disks},
+    firecracker,
     kernel::{Error, Kernel},
     memory::Saved,
-    monitor::Monitor,
+    monitor::{Monitor, Program},
     qemu::{self, Cables, INITRAMFS, KERNEL},
     warm::{self, How},
 };
@@ -20,13 +21,15 @@ use airlock_engine::{
     plan::{Caller, Identity, chain, refusal},
 };
 use airlock_linux::{
+    cell::Means,
     fd,
+    net::machine as tap,
     seccomp::{Nested, SetId},
 };
 use airlock_protocol::{
     carry::{self, NOT_READY, Orders, READY},
     control::Refusal,
-    state,
+    spec, state,
 };
 use std::{
     cell::RefCell,
@@ -45,6 +48,8 @@ use std::{
 pub struct Microvm {
     home: PathBuf,
     kernel: Kernel,
+    /// The file of it that the monitor loads.
+    image: PathBuf,
     archive: (PathBuf, String),
     monitor: Monitor,
     started: RefCell<Option<Started>>,
@@ -83,6 +88,15 @@ struct GoesOn {
     known: Option<OwnedFd>,
 }
 
+/// What a person asked for in place of the usual.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// A kernel.
+    pub kernel: Option<&'a Path>,
+    /// A monitor.
+    pub monitor: Option<&'a spec::Monitor>,
+}
+
 /// What is put into a machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Programs<'a> {
@@ -96,7 +110,7 @@ const FETCH: &str = "airlock prefetch --backend microvm";
 
 impl Microvm {
     /// Looks for everything that a machine needs.
-    pub fn prepare(home: &Path, own: Option<&Path>, programs: Programs<'_>) -> Result<Microvm, Refusal> {
+    pub fn prepare(home: &Path, asked: Asked<'_>, programs: Programs<'_>) -> Result<Microvm, Refusal> {
         let what = "there is nothing to run a machine with";
         if std::env::consts::ARCH != "x86_64" {
             return Err(refusal(
@@ -106,20 +120,23 @@ impl Microvm {
                 Some("--backend namespaces"),
             ));
         }
-        let kernel = match own {
+        let kernel = match asked.kernel {
             Some(path) => Kernel::own(path),
             None => Kernel::usual(home),
         };
-        let monitor = Monitor::find(home, kernel.as_ref().ok()).ok_or_else(|| {
-            let why = format!("there is no {}", qemu::PROGRAM);
-            refusal(5, what, Some(&why), Some("apt-get install qemu-system-x86"))
-        })?;
+        let monitor = Monitor::choose(home, asked.monitor, kernel.as_ref().ok())
+            .map_err(|unfit| refusal(5, what, Some(&unfit.to_string()), Some(unfit.fix())))?;
         let kernel = kernel.map_err(|err| no_kernel(&err))?;
+        let image = match &monitor.program {
+            Program::Qemu => kernel.image.clone(),
+            Program::Firecracker(_) => kernel.unpacked(home).map_err(|err| no_kernel(&err))?,
+        };
         let archive =
             kernel.archive(home, programs.carrier, programs.guest).map_err(|err| no_kernel(&err))?;
         Ok(Microvm {
             home: home.to_owned(),
             kernel,
+            image,
             archive,
             monitor,
             started: RefCell::default(),
@@ -129,7 +146,15 @@ impl Microvm {
 
     /// Boots and saves a machine of this size, unless one is saved already.
     pub fn warm_up(&self, memory: u64) -> io::Result<()> {
-        warm::make(&self.home, &self.bare(memory, 1, Disks::None), self.names(), How::Again)
+        self.make_warm(&self.bare(memory, 1, Disks::None), How::Again)
+    }
+
+    /// Only QEMU's machines are saved.
+    fn make_warm(&self, machine: &qemu::Machine, how: How) -> io::Result<()> {
+        match self.monitor.program {
+            Program::Qemu => warm::make(&self.home, machine, self.names(), how),
+            Program::Firecracker(_) => Ok(()),
+        }
     }
 
     /// What tells machines of this size from others: QEMU's version, and what they boot into.
@@ -150,7 +175,7 @@ impl Microvm {
             memory,
             processors,
             by: self.monitor.by(),
-            boot: (text(&self.kernel.image), text(&self.archive.0)),
+            boot: (text(&self.image), text(&self.archive.0)),
             cables: Cables::Nothing { orders: 0 },
             disks,
         }
@@ -170,6 +195,9 @@ impl Microvm {
                 .open(&self.key(plan))
                 .map(|(memory, known)| GoesOn { memory: Some(memory), known: Some(known) });
         }
+        if self.monitor.program != Program::Qemu {
+            return Ok(GoesOn { memory: None, known: None });
+        }
         let (version, boot) = self.names();
         // Where there is none it boots, which is slow: whoever looks at it is told why.
         let (memory, why) = match warm::find(&self.home, &self.blank(plan), version, boot) {
@@ -180,7 +208,42 @@ impl Microvm {
         Ok(GoesOn { memory, known: None })
     }
 
-    fn neighbour(&self, plan: &Plan, wires: Wires, saved: Option<OwnedFd>) -> Neighbour {
+    fn neighbour(&self, plan: &Plan, wires: Wires, saved: Option<OwnedFd>) -> io::Result<Neighbour> {
+        match &self.monitor.program {
+            Program::Qemu => Ok(self.qemu(plan, wires, saved)),
+            Program::Firecracker(program) => self.firecracker(plan, program, wires),
+        }
+    }
+
+    /// It makes its own sockets and finds its TAP by itself; the carrier starts it.
+    fn firecracker(&self, plan: &Plan, program: &Path, wires: Wires) -> io::Result<Neighbour> {
+        let machine = firecracker::Machine { memory: memory(plan), processors: processors(plan) };
+        let Wires { ports, talk, output, .. } = wires;
+        let mut files = self.boot_files();
+        files.extend([
+            (carry::STARTER.into(), plan.guest.clone()),
+            (firecracker::MONITOR.into(), program.to_owned()),
+        ]);
+        Ok(Neighbour {
+            command: words_of(firecracker::command(machine)?),
+            shown: qemu::SHOWN.map(PathBuf::from).to_vec(),
+            files,
+            devices: firecracker::DEVICES.map(PathBuf::from).to_vec(),
+            descriptors: ports.into(),
+            // It has no file to write to but its memory; what it says is bounded by the carrier.
+            largest: memory(plan),
+            means: Means::Own,
+            output,
+            talk,
+        })
+    }
+
+    /// The kernel, and what it boots into, by the names that a monitor knows them by.
+    fn boot_files(&self) -> Vec<(PathBuf, PathBuf)> {
+        vec![(KERNEL.into(), self.image.clone()), (INITRAMFS.into(), self.archive.0.clone())]
+    }
+
+    fn qemu(&self, plan: &Plan, wires: Wires, saved: Option<OwnedFd>) -> Neighbour {
         let Wires { ports, orders, disks, talk, output } = wires;
         let mut descriptors = Vec::new();
         let mut number = |descriptor: OwnedFd| {
@@ -198,21 +261,27 @@ impl Microvm {
         let cables = Cables::Sandbox { link, files, orders, saved, tap: Some(tap) };
         let boot = (KERNEL.to_owned(), INITRAMFS.to_owned());
         let machine = qemu::Machine { boot, cables, ..self.bare(memory(plan), processors(plan), disks) };
-        let words = qemu::command(&machine);
-        let devices = machine.by.devices();
         Neighbour {
-            command: words.into_iter().filter_map(|word| CString::new(word).ok()).collect(),
+            command: words_of(qemu::command(&machine)),
             shown: qemu::SHOWN.map(PathBuf::from).to_vec(),
-            files: vec![
-                (KERNEL.into(), self.kernel.image.clone()),
-                (INITRAMFS.into(), self.archive.0.clone()),
-            ],
-            devices,
+            files: self.boot_files(),
+            devices: machine.by.devices(),
             descriptors,
             largest,
+            means: Means::Handed,
             output,
             talk,
         }
+    }
+
+    /// The disks of a machine that has some.
+    fn disks(&self, plan: &Plan) -> Result<Option<disk::Opened>, Refusal> {
+        if self.monitor.program != Program::Qemu && disk::wanted(plan).is_some() {
+            let why = "Firecracker opens disks by itself, and its cell holds no file that it may write";
+            let fix = "--monitor qemu; or --disk SIZE,watched, or none";
+            return Err(refusal(2, "this machine cannot have disks of its own", Some(why), Some(fix)));
+        }
+        disk::open(&self.home, plan)
     }
 
     fn start(
@@ -228,31 +297,35 @@ impl Microvm {
         let ((link, link_port), (files, files_port)) = (fd::pair()?, fd::pair()?);
         let (ready, outcome) = io::pipe()?;
         let (orders, mut told) = io::pipe()?;
-        told.write_all(&serde_json::to_vec(&Orders { machine: machine(plan), resumes: known.is_some() })?)?;
+        let (resumes, ports_are_sent) = (known.is_some(), self.monitor.program != Program::Qemu);
+        let said = Orders { machine: machine(plan), resumes, ports_are_sent };
+        told.write_all(&serde_json::to_vec(&said)?)?;
         drop(told);
         let (talk, monitor_talk) = fd::pair()?;
         let (socket, monitor_orders) = fd::pair()?;
         let output = plan.disk.with_file_name("machine.log");
         let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
-        let disks = match disk::open(&self.home, plan) {
+        let disks = match self.disks(plan) {
             Ok(disks) => disks,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let ports = [link_port, files_port];
         let wires = Wires { ports, orders: monitor_orders, disks, talk: monitor_talk, output: file.into() };
-        let neighbour = self.neighbour(plan, wires, memory);
-        let resumes = known.is_some();
+        let neighbour = self.neighbour(plan, wires, memory)?;
         let descriptors = [link, files, outcome.into(), orders.into()].into_iter().chain(known).collect();
         let beside = Beside { descriptors, neighbour: Some(neighbour) };
         let mut launched = match launch::launch(plan, begun, confine, beside) {
             Ok(launched) => launched,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let tap = launched.seat.as_mut().and_then(|seat| seat.tap.take());
+        let mut tap = launched.seat.as_mut().and_then(|seat| seat.tap.take());
+        match self.monitor.program {
+            Program::Qemu => launched.monitor = Some(Orderable { socket, key: self.key(plan) }),
+            Program::Firecracker(_) => tap.take().map_or(Ok(()), tap::leave)?,
+        }
         let tap: Vec<BorrowedFd<'_>> = tap.iter().map(AsFd::as_fd).collect();
         // Where it has ended already, it has said why.
         let _ = fd::send_all(talk.as_fd(), &[neighbour::GO], &tap);
-        launched.monitor = Some(Orderable { socket, key: self.key(plan) });
         self.started.replace(Some(Started { ready, talk, output, is_sealed: false, resumes }));
         Ok(Ok(launched))
     }
@@ -300,7 +373,7 @@ impl Backend for Microvm {
 
     fn machine(&self) -> Option<state::Machine> {
         Some(state::Machine {
-            monitor: format!("QEMU {}", self.monitor.version),
+            monitor: self.monitor.name(),
             kernel: format!("Linux {}", self.kernel.version),
             emulated: self.monitor.emulated.clone(),
             cold: self.cold.borrow().clone(),
@@ -312,8 +385,12 @@ impl Backend for Microvm {
     }
 
     fn help_next(&self, plan: &Plan) -> io::Result<()> {
-        warm::make(&self.home, &self.blank(plan), self.names(), How::Once)
+        self.make_warm(&self.blank(plan), How::Once)
     }
+}
+
+fn words_of(command: Vec<String>) -> Vec<CString> {
+    command.into_iter().filter_map(|word| CString::new(word).ok()).collect()
 }
 
 fn memory(plan: &Plan) -> u64 {
@@ -391,9 +468,13 @@ fn fix_of(why: &str) -> &'static str {
     ]) {
         "airlock prefetch --backend microvm gets a kernel that has all; docs/microvm.md tells what an own one (--kernel) needs"
     } else if any(&["kvm", "KVM"]) {
-        "airlock doctor tells how KVM is; without access to /dev/kvm the processor is emulated"
+        "airlock doctor tells how KVM is; Firecracker opens /dev/kvm as nobody (chmod 666 /dev/kvm), QEMU emulates a processor where nobody may open it"
+    } else if any(&["execute the monitor"]) {
+        "all must be able to read and execute the monitor's file (chmod 755)"
+    } else if any(&["network-interfaces"]) {
+        "Firecracker opens /dev/net/tun as nobody: chmod 666 /dev/net/tun; or --monitor qemu"
     } else {
-        "machine.log in the sandbox's folder has what the kernel and QEMU said; airlock doctor tells what machines need"
+        "machine.log in the sandbox's folder has what the kernel and its monitor said; airlock doctor tells what machines need"
     }
 }
 

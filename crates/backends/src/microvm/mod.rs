@@ -4,6 +4,7 @@
 //! - [`monitor`]: which program runs machines here, and how
 //! - [`qemu`], [`firecracker`]: what these programs are told; pure
 //! - [`disk`]: disks of a machine whose root is an image
+//! - [`elf`]: kernels as they are in memory; pure
 //! - [`kernel`]: kernels and their modules in the state directory
 //! - [`initramfs`]: what a machine boots into; pure
 //! - [`memory`]: the memory of a machine, saved
@@ -12,6 +13,7 @@
 //! - [`trial`]: whether this host's processor runs machines
 
 pub mod disk;
+pub mod elf;
 pub mod firecracker;
 pub mod initramfs;
 pub mod kernel;
@@ -23,4 +25,4 @@ pub mod qmp;
 pub mod trial;
 pub mod warm;
 
-pub use launch::{Microvm, Programs};
+pub use launch::{Asked, Microvm, Programs};

@@ -35,11 +35,8 @@ pub fn why_not(home: &Path, version: &str, kernel: Option<&Kernel>) -> Option<St
     {
         return Some(why.to_owned()).filter(|why| !why.is_empty());
     }
-    let why = if may_open() {
-        attempt(home).or_else(|| kernel.and_then(|kernel| boots_not(&kernel.image)))
-    } else {
-        Some("/dev/kvm may not be opened".to_owned())
-    };
+    let boots_not = || attempt(home).or_else(|| kernel.and_then(|kernel| boots_not(&kernel.image)));
+    let why = why_closed().or_else(boots_not);
     // Where it cannot be noted it is tried again.
     let _ = kernel::put(&noted, format!("{key}\n{}", why.as_deref().unwrap_or_default()).as_bytes());
     why
@@ -48,8 +45,14 @@ pub fn why_not(home: &Path, version: &str, kernel: Option<&Kernel>) -> Option<St
 /// Letters of a kernel's digest that tell its note from others.
 const SHORT: usize = 16;
 
-fn may_open() -> bool {
-    fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+/// Why whoever runs this cannot ask the kernel for machines; `None` where he can, which says little.
+#[must_use]
+pub fn why_closed() -> Option<String> {
+    match fs::File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => None,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Some("there is no /dev/kvm".to_owned()),
+        Err(_) => Some("/dev/kvm may not be opened".to_owned()),
+    }
 }
 
 /// A machine whose firmware ends it at its first instruction.
@@ -157,11 +160,9 @@ mod tests {
     fn what_is_noted_of_a_kernel_is_told_again_and_counts_for_no_other() {
         let home = tempfile::tempdir().unwrap();
         let kernel = |digest: &str| Kernel {
-            version: String::new(),
             image: "/nowhere".into(),
-            modules: Vec::new(),
-            disk_modules: Vec::new(),
             digest: digest.to_owned(),
+            ..Kernel::default()
         };
         let (one, two) = (kernel(&"1".repeat(64)), kernel(&"2".repeat(64)));
         let told = why_not(home.path(), "no version", Some(&one));

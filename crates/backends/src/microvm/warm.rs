@@ -109,7 +109,7 @@ pub(super) fn key(machine: &Machine, version: &str, boot: &str) -> String {
         qemu::By::Emulation { .. } => "tcg",
     };
     let disks = if machine.disks == Disks::None { "" } else { " disks" };
-    let words = format!("2 {version} {by} {} {} {boot}{disks}", machine.memory, machine.processors);
+    let words = format!("3 {version} {by} {} {} {boot}{disks}", machine.memory, machine.processors);
     digest_of(&[words.as_bytes()])
 }
 

@@ -4,7 +4,7 @@
 use super::{During, Failed};
 use airlock_engine::plan::chain;
 use airlock_linux::{
-    cell::{self, Cell, Trees},
+    cell::{self, Cell, Means, Trees},
     clone::{self, Namespaces, Side},
     fd,
     idmap::IdMap,
@@ -33,6 +33,8 @@ pub(crate) struct Neighbour {
     pub(crate) descriptors: Vec<OwnedFd>,
     /// Bytes of the largest file that it writes.
     pub(crate) largest: u64,
+    /// How it comes by what it is connected with.
+    pub(crate) means: Means,
     /// Where its output goes.
     pub(crate) output: OwnedFd,
     /// Where it hears from the keeper, and says why it cannot be executed.
@@ -115,8 +117,8 @@ fn wait_and_become(
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof)).during("hear from the keeper");
     }
     let descriptors = neighbour.descriptors.into_iter().chain(sent).collect();
-    let Neighbour { command, output, largest, .. } = neighbour;
-    let cell = Cell { command, trees, descriptors, output, user, largest };
+    let Neighbour { command, output, largest, means, .. } = neighbour;
+    let cell = Cell { command, trees, descriptors, output, user, largest, means };
     Err(cell::execute(cell)).during("execute the machine's monitor")
 }
 

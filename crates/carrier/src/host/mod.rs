@@ -7,6 +7,7 @@
 //! - [`shown`]: what of them lies over a root on disks
 //! - [`rest`]: while the machine's memory is saved, and how a copy of it goes on
 //! - [`saved`]: what is written down for a copy
+//! - [`sent`]: ports that come when the machine has connected with them
 //! - [`numbers`]: what programs are called by a keeper that did not start them
 
 pub(crate) mod descriptors;
@@ -14,6 +15,7 @@ pub(crate) mod files;
 mod numbers;
 mod rest;
 mod saved;
+mod sent;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -126,8 +128,12 @@ fn prepare() -> io::Result<(Host, Signals, Server)> {
     clone::die_with_parent()?;
     let signals = Signals::collect(&[Signal::CHILD.as_raw()])?;
     let keeper = Link::new(fd::inherited(GUEST_LINK)?)?;
-    let port = fd::inherited(carry::LINK_SOCKET)?;
-    let Orders { mut machine, resumes } = orders(fd::inherited(carry::ORDERS)?)?;
+    let (port, files) = (fd::inherited(carry::LINK_SOCKET)?, fd::inherited(carry::FILES_SOCKET)?);
+    let Orders { mut machine, resumes, ports_are_sent } = orders(fd::inherited(carry::ORDERS)?)?;
+    let (port, files) = match ports_are_sent {
+        true => (sent::port(&port)?, sent::port(&files)?),
+        false => (port, files),
+    };
     if let Some(disks) = &mut machine.disks {
         disks.shown = shown::look()?;
     }
@@ -136,7 +142,7 @@ fn prepare() -> io::Result<(Host, Signals, Server)> {
         false => None,
     };
     let known = saved.as_ref().map(|saved| saved.files.clone().into());
-    let (server, real) = files::serve(fd::inherited(carry::FILES_SOCKET)?, known.as_ref())?;
+    let (server, real) = files::serve(files, known.as_ref())?;
     let mut host = Host::new(keeper, Mux::new(port)?, None);
     (host.files, host.hostname) = (Some(real), machine.hostname.clone());
     match saved {

@@ -2,7 +2,8 @@
 //! sandbox.
 
 use super::{During as _, Failed};
-use airlock_protocol::carry::{FILES_PORT, LINK_PORT};
+use airlock_linux::net::machine::vsock;
+use airlock_protocol::carry::{BY_VSOCK, FILES_PORT, FILES_VSOCK, LINK_PORT, LINK_VSOCK};
 use rustix::{
     fs::{Mode, OFlags},
     mount::MountFlags,
@@ -50,6 +51,11 @@ pub(super) fn boot() -> Result<(), Failed> {
 
 /// Both ports, as soon as they are there.
 pub(super) fn open_ports() -> Result<Ports, Failed> {
+    let told = fs::read_to_string("/proc/cmdline").during("read the kernel's command line")?;
+    if told.split_whitespace().any(|word| word == BY_VSOCK) {
+        load_modules("vsock")?;
+        return Ok(Ports { link: connect(LINK_VSOCK)?, files: connect(FILES_VSOCK)? });
+    }
     Ok(Ports { link: open_port(LINK_PORT)?, files: open_port(FILES_PORT)? })
 }
 
@@ -82,6 +88,19 @@ fn load(path: &Path) -> io::Result<()> {
     match rustix::system::finit_module(&file, c"", 0) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(err) => Err(err.into()),
+    }
+}
+
+/// A port of the host, as soon as there is a way to it.
+fn connect(port: u32) -> Result<OwnedFd, Failed> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match vsock::connect(port) {
+            Ok(port) => return Ok(port),
+            // The device may not have shown itself yet.
+            Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(err) => return Err(err).during(&format!("find the port {port}")),
+        }
     }
 }
 

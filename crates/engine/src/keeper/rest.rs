@@ -62,7 +62,9 @@ fn no_memory(place: Place) -> Refusal {
         Place::Namespaces => {
             "its programs are processes of this host's kernel; only a machine (--backend microvm) has a memory of its own"
         }
-        Place::Microvm => "its monitor takes no orders",
+        Place::Microvm => {
+            "its monitor, Firecracker, is given no files to write; QEMU saves a memory (--monitor qemu)"
+        }
     };
     plan::refusal(125, what, Some(why), Some("without --memory its files are kept"))
 }

@@ -20,6 +20,7 @@ fn spec(name: &str) -> Spec {
         name: name.parse().unwrap(),
         backend: Default::default(),
         kernel: None,
+        monitor: None,
         image: None,
         rootfs: None,
         workdir: "/".into(),

@@ -104,6 +104,19 @@ impl Filter {
         Filter { program: assemble::assemble(&table) }
     }
 
+    /// A filter that lets everything pass but sockets of other families than Unix. For laying over another one.
+    #[must_use]
+    pub fn unix_sockets_only() -> Filter {
+        let mut table = [Verdict::Allow; CALLS];
+        let unix = Verdict::OneOf { arg: 0, values: &[libc::AF_UNIX as u32], errno: libc::EAFNOSUPPORT };
+        for place in [libc::SYS_socket, libc::SYS_socketpair].into_iter().filter_map(assemble::index) {
+            if let Some(verdict) = table.get_mut(place) {
+                *verdict = unix;
+            }
+        }
+        Filter { program: assemble::assemble(&table) }
+    }
+
     /// Puts the calling thread and all it will ever start under the filter, for good. One system call, so it
     /// may run between fork and exec. no_new_privs must be set; EACCES says that it is not.
     pub fn install(&self) -> io::Result<()> {
@@ -375,6 +388,23 @@ mod tests {
         );
         assert_eq!(errors(&STRICT, others.map(socket)), [libc::EAFNOSUPPORT; 6]);
         assert_eq!(errors(&STRICT, [vsock_pair]), [libc::EAFNOSUPPORT]);
+    }
+
+    #[test]
+    fn whoever_may_have_unix_sockets_only_has_no_others() {
+        let socket = |family: c_int| {
+            let outcome = trial::in_child(|| {
+                rustix::thread::set_no_new_privs(true)?;
+                Filter::unix_sockets_only().install()?;
+                // SAFETY: takes numbers only.
+                let made = unsafe { libc::socket(family, libc::SOCK_STREAM, 0) };
+                Ok((made >= 0).to_string())
+            });
+            assert!(outcome.status.success(), "{}", outcome.output);
+            outcome.output
+        };
+
+        assert_eq!([libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(socket), ["true", "false", "false"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 /// Debian's QEMU brings it.
@@ -49,7 +50,7 @@ impl Bare {
         let sharing = archive(&scratch, "sharing", &sharing, &unpacked)?;
         let kernel = machines.join("kernels").join(version).join("vmlinuz");
         let command_line = match ticks(machines).filter(|_| is_emulated) {
-            Some(ticks) => format!("{COMMAND_LINE} tsc_early_khz={ticks}"),
+            Some(ticks) => format!("{COMMAND_LINE} mitigations=off tsc_early_khz={ticks}"),
             None => COMMAND_LINE.to_owned(),
         };
         Ok(Bare { kernel, saying, sharing, is_emulated, command_line, scratch })
@@ -77,7 +78,7 @@ impl Bare {
 
     /// Until its first program has said something.
     pub(super) fn first_byte(&self) -> Result<Took> {
-        first_byte(&mut self.qemu(&self.saying))
+        first_byte(&self.qemu(&self.saying))
     }
 
     /// The program's work on a directory of this host.
@@ -89,10 +90,12 @@ impl Bare {
         command
             .args(["-object", "memory-backend-memfd,id=memory,size=512M,share=on"])
             .args(["-machine", "memory-backend=memory"])
+            // A device of the old kind is not spoken of by vhost-user: virtiofsd ends as soon as the machine's driver comes up.
+            .args(["-global", "virtio-mmio.force-legacy=false"])
             .arg("-chardev")
             .arg(format!("socket,id=fs,path={}", socket.display()))
             .args(["-device", "vhost-user-fs-device,chardev=fs,tag=host"]);
-        steps(&mut command)
+        steps(&command)
     }
 }
 
@@ -101,6 +104,9 @@ fn ticks(machines: &Path) -> Option<u64> {
     let noted = fs::read(machines.join("monitor-0")).ok()?;
     serde_json::from_slice::<serde_json::Value>(&noted).ok()?.get("ticks")?.as_u64()
 }
+
+/// How long it may take until it can be connected with.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A virtiofsd that shows this host's files, ended when dropped.
 struct Served(Child);
@@ -118,11 +124,15 @@ impl Served {
             .spawn()
             .with_context(|| format!("could not run {VIRTIOFSD}"))?;
         let mut served = Served(child);
+        let end = Instant::now() + PATIENCE;
         while !socket.exists() {
+            if Instant::now() >= end {
+                bail!("{VIRTIOFSD} made no socket");
+            }
             if let Some(status) = served.0.try_wait()? {
                 bail!("{VIRTIOFSD} ended with {status}");
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(served)
     }

@@ -18,7 +18,8 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Read as _},
-    process::{Command, Stdio},
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
     time::Instant,
 };
 
@@ -45,6 +46,8 @@ pub(crate) const WORK: [(&str, &str); 6] = [
 ];
 /// Each round boots three machines and more.
 const MOST_ROUNDS: usize = 5;
+/// Seconds that one of them may take: what hangs is ended, and told as what it is.
+const MOST_SECONDS: &str = "120";
 
 /// 16 MB in one file, then 300 files of 100 bytes; says the name of each part when it is done.
 fn timing() -> String {
@@ -162,10 +165,10 @@ struct Machine {
 
 impl Machine {
     fn prepare(ours: &Ours) -> Result<Machine> {
-        output(ours.airlock("prefetch").args(["--backend", "microvm", "--quiet"]))?;
+        output(&mut bounded(ours.airlock("prefetch").args(["--backend", "microvm", "--quiet"])))?;
         let ours = ours.clone();
         let machine = Machine { state: ours.state().join("machines"), emulated: None, ours };
-        let id = output(machine.run("-d").args(["--", "sleep", "1000"]))?;
+        let id = output(&mut bounded(machine.run("-d").args(["--", "sleep", "1000"])))?;
         let state = output(machine.ours.airlock("get").args([id.trim(), "--json"]))?;
         output(machine.ours.airlock("rm").args(["--force", id.trim()]))?;
         let state: serde_json::Value = serde_json::from_str(&state).context("get --json printed no JSON")?;
@@ -206,24 +209,51 @@ impl Machine {
     }
 }
 
+/// The same command, ended when its time is up.
+fn bounded(command: &Command) -> Command {
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--kill-after=5", MOST_SECONDS]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bounded.env(name, value),
+            None => bounded.env_remove(name),
+        };
+    }
+    bounded.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+    bounded
+}
+
+/// How a bounded command has ended, in words.
+fn ending(status: ExitStatus) -> String {
+    match status.code() {
+        Some(TIME_IS_UP) => format!("it was ended after {MOST_SECONDS} s"),
+        _ => format!("it ended with {status}"),
+    }
+}
+
+/// What `timeout` says of a command it has ended.
+const TIME_IS_UP: i32 = 124;
+
 /// Runs a command and times its first byte. It ends by itself.
-fn first_byte(command: &mut Command) -> Result<Took> {
+fn first_byte(command: &Command) -> Result<Took> {
     let begin = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut byte = [0];
     let read = child.stdout.as_mut().context("it has no output")?.read_exact(&mut byte);
     let took = begin.elapsed().as_secs_f64() * 1e3;
     let status = child.wait()?;
-    read.context("it wrote nothing")?;
     if !status.success() {
-        bail!("it ended with {status}");
+        bail!(ending(status));
     }
+    read.context("it wrote nothing")?;
     Ok(Took::from([(FIRST.to_owned(), took)]))
 }
 
 /// Runs a command and times the lines it writes, each from the one before, beginning with `begin`.
-fn steps(command: &mut Command) -> Result<Took> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+fn steps(command: &Command) -> Result<Took> {
+    let mut child =
+        bounded(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let (mut took, mut last) = (Took::new(), None);
     for line in BufReader::new(child.stdout.take().context("it has no output")?).lines() {
         let (line, now) = (line?, Instant::now());
@@ -238,7 +268,7 @@ fn steps(command: &mut Command) -> Result<Took> {
     }
     let status = child.wait()?;
     if !status.success() || took.len() < WORK.len() {
-        bail!("it ended with {status} after {} of {} parts", took.len(), WORK.len());
+        bail!("{} after {} of {} parts", ending(status), took.len(), WORK.len());
     }
     Ok(took)
 }

@@ -144,6 +144,7 @@ fn spec_of(portable: &Portable, wish: &Wish) -> Result<Spec, Refusal> {
         name: portable.name.clone(),
         backend: Default::default(),
         kernel: None,
+        monitor: None,
         image: None,
         rootfs: None,
         workdir,

@@ -11,6 +11,7 @@
 //! | `wall` | the rules for what comes out of the machine |
 //! | `prove`, `frames` | the trial by the machine's own means, before there is one |
 //! | `inside` | the machine's side: [`set_up`] |
+//! | [`vsock`] | from a machine to its host, without a network |
 //! | `connections` | those of a copy: [`reset_connections`] |
 
 mod connections;
@@ -19,12 +20,13 @@ pub(super) mod gateway;
 mod inside;
 pub(super) mod prove;
 pub(super) mod tap;
+pub mod vsock;
 pub(super) mod wall;
 
 pub use super::links::Families;
 pub use connections::reset_connections;
 pub use inside::set_up;
-pub use tap::{DEVICE, open};
+pub use tap::{DEVICE, NAME, leave, open};
 
 /// The hardware address that a machine's device has to have. Every machine's: it is alone with its gateway.
 pub const OWN_HARDWARE: [u8; 6] = [0x02, b'a', b'i', b'r', 0, 1];

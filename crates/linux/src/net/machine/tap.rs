@@ -16,13 +16,14 @@ pub const DEVICE: &str = "/dev/net/tun";
 /// Its numbers.
 const NUMBERS: (u32, u32) = (10, 200);
 /// What the TAP is called in its network namespace.
-pub(in crate::net) const NAME: &str = "machine";
+pub const NAME: &str = "machine";
 /// Each frame has this before it, as machines expect it (linux/virtio_net.h, `struct virtio_net_hdr_mrg_rxbuf`).
 pub(super) const HEADER: usize = 12;
 
 // linux/if_tun.h
 const SET_DEVICE: libc::Ioctl = 0x4004_54ca;
 const SET_HEADER: libc::Ioctl = 0x4004_54d8;
+const SET_LASTING: libc::Ioctl = 0x4004_54cb;
 const TAP: libc::c_short = 0x0002;
 const NO_PROTOCOL: libc::c_short = 0x1000;
 const WITH_HEADER: libc::c_short = 0x4000;
@@ -52,6 +53,12 @@ pub(in crate::net) fn make(device: &OwnedFd) -> Result<u32, Error> {
     let set = unsafe { libc::ioctl(device.as_raw_fd(), SET_HEADER, &raw const header) };
     done(set).during("set up the machine's TAP")?;
     index(NAME).during("find the machine's TAP")
+}
+
+/// Lets go of a TAP, which stays in its network: whoever is there and may open the file takes it by its name. It goes with that network.
+pub fn leave(device: OwnedFd) -> io::Result<()> {
+    // SAFETY: the request takes a number.
+    done(unsafe { libc::ioctl(device.as_raw_fd(), SET_LASTING, 1) })
 }
 
 /// The index of a device of this network.
