@@ -1,6 +1,9 @@
 //! A message of HTTP/1.1 on its way, a request to a server or an answer to a program: its head, and its body as it comes.
 
-use super::{body::Body, framing};
+use super::{
+    body::{Body, Cut},
+    framing,
+};
 use bytes::{Buf as _, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
@@ -8,7 +11,7 @@ use http::{
     request, response,
 };
 use hyper::{
-    body::{Body as _, Bytes},
+    body::{Body as HttpBody, Bytes},
     ext::ReasonPhrase,
 };
 use std::{
@@ -24,13 +27,13 @@ const HEAD: usize = 512;
 const SHORT: usize = 4096;
 
 /// What is left of it.
-pub(super) struct Sends {
+pub(super) struct Sends<B = Body> {
     /// Not written yet.
     out: BytesMut,
     /// A long piece, to be written behind that.
     long: Bytes,
     /// None once everything of it is in `out` and `long`.
-    body: Option<Body>,
+    body: Option<B>,
     how: How,
     is_flushed: bool,
 }
@@ -59,9 +62,9 @@ pub(super) struct Asked {
     pub(super) keeps: bool,
 }
 
-impl Sends {
+impl<B: HttpBody<Data = Bytes, Error = Cut> + Unpin> Sends<B> {
     /// A request of which nothing is written yet.
-    pub(super) fn request(mut head: request::Parts, body: Body) -> Sends {
+    pub(super) fn request(mut head: request::Parts, body: B) -> Sends<B> {
         let how = match body.is_end_stream() {
             true => {
                 head.headers.remove(TRANSFER_ENCODING);
@@ -75,7 +78,7 @@ impl Sends {
     }
 
     /// The answer to a request, of which nothing is written yet; and whether another may follow it.
-    pub(super) fn answer(mut head: response::Parts, body: Body, asked: Asked) -> (Sends, bool) {
+    pub(super) fn answer(mut head: response::Parts, body: B, asked: Asked) -> (Sends<B>, bool) {
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let (how, keeps) = frame_answer(&mut head, length, asked);
         let mut out = BytesMut::with_capacity(HEAD);
@@ -83,7 +86,7 @@ impl Sends {
         (Sends::of(out, body, how), keeps)
     }
 
-    fn of(out: BytesMut, body: Body, how: Option<How>) -> Sends {
+    fn of(out: BytesMut, body: B, how: Option<How>) -> Sends<B> {
         let body = Some(body).filter(|_| how.is_some());
         Sends { out, long: Bytes::new(), body, how: how.unwrap_or(How::Length(0)), is_flushed: false }
     }
@@ -95,8 +98,8 @@ impl Sends {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            // Most bodies are short, and go with their heads.
-            if self.out.len() + self.long.len() >= SHORT || self.body.is_none() {
+            // Most bodies are short, and go with their heads. Nothing is put behind a long piece before all of it is written.
+            if !self.long.is_empty() || self.out.len() >= SHORT || self.body.is_none() {
                 ready!(self.poll_out(stream, cx))?;
             }
             let Some(body) = &mut self.body else { return self.poll_flush(stream, cx) };
@@ -109,7 +112,7 @@ impl Sends {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         self.put(data)?;
-                        if self.body.as_ref().is_some_and(hyper::body::Body::is_end_stream) {
+                        if self.body.as_ref().is_some_and(HttpBody::is_end_stream) {
                             self.end(None)?;
                         }
                     }
@@ -158,7 +161,7 @@ impl Sends {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts a piece behind everything else. There is no long one in its place.
+    /// Puts a piece behind everything else. There is no long one.
     fn put(&mut self, data: Bytes) -> io::Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -302,6 +305,9 @@ fn write_header(out: &mut BytesMut, name: &HeaderName, value: &HeaderValue) {
 mod tests {
     use super::*;
     use http::{Request, Response};
+    use hyper::body::Frame;
+    use proptest::prelude::*;
+    use std::{collections::VecDeque, task::Waker};
 
     fn framed(method: &str, headers: &[(&str, &str)], length: Option<u64>) -> (String, Option<How>) {
         let mut request = Request::builder().method(method).uri("/a?b");
@@ -342,8 +348,13 @@ mod tests {
 
     #[test]
     fn a_body_that_is_longer_or_shorter_than_announced_does_not_pass() {
-        let sends =
-            |how| Sends { out: BytesMut::new(), long: Bytes::new(), body: None, how, is_flushed: true };
+        let sends = |how| Sends::<Body> {
+            out: BytesMut::new(),
+            long: Bytes::new(),
+            body: None,
+            how,
+            is_flushed: true,
+        };
         assert!(sends(How::Length(3)).put(Bytes::from_static(b"four")).is_err());
         assert!(sends(How::Length(3)).end(None).is_err());
         let mut chunks = sends(How::Chunks(vec!["x".parse().unwrap()]));
@@ -421,6 +432,94 @@ mod tests {
             ),
         ] {
             assert_eq!(answered(status, headers, length, asked), (text.to_owned(), keeps));
+        }
+    }
+
+    /// Frames, and moments in which there is none yet.
+    struct Pieces(VecDeque<Option<Bytes>>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = Cut;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+            match self.0.pop_front() {
+                Some(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(None) => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Takes so much at a time; nothing where that is nothing, once.
+    struct Slow {
+        takes: VecDeque<usize>,
+        taken: Vec<u8>,
+    }
+
+    impl AsyncWrite for Slow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let most = self.takes.pop_front().unwrap_or(usize::MAX);
+            if most == 0 {
+                return Poll::Pending;
+            }
+            let now = bytes.len().min(most);
+            self.taken.extend_from_slice(&bytes[..now]);
+            Poll::Ready(Ok(now))
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            self.poll_write(cx, &all)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_slow_reader_gets_every_byte_in_its_place(
+            sizes in proptest::collection::vec(proptest::option::of(1usize..20_000), 0..8),
+            takes in proptest::collection::vec(prop_oneof![Just(0usize), 1usize..6_000], 0..60),
+        ) {
+            let mut next = 0u8;
+            let pieces: VecDeque<Option<Bytes>> = sizes.iter().map(|size| size.map(|size| (0..size).map(|_| {
+                next = next.wrapping_mul(31).wrapping_add(7);
+                next
+            }).collect())).collect();
+            let body: Vec<u8> = pieces.iter().flatten().flatten().copied().collect();
+            let asked = Asked { version: Version::HTTP_10, is_head: false, takes_trailers: false, keeps: true };
+            for length in [Some(body.len().to_string()), None] {
+                let mut response = Response::builder();
+                if let Some(length) = &length {
+                    response = response.header(CONTENT_LENGTH, length);
+                }
+                let (head, ()) = response.body(()).unwrap().into_parts();
+                let (mut sends, _) = Sends::answer(head, Pieces(pieces.clone()), asked);
+                let mut slow = Slow { takes: takes.iter().copied().collect(), taken: Vec::new() };
+                let mut context = Context::from_waker(Waker::noop());
+                let polls = (0..200).find(|_| sends.poll(&mut slow, &mut context).is_ready());
+                prop_assert!(polls.is_some());
+                let text = slow.taken.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+                prop_assert_eq!(&slow.taken[text..], &body[..]);
+            }
         }
     }
 }
