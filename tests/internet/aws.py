@@ -1,5 +1,5 @@
 """A store that takes requests signed with one key only (`/bucket/…`), as AWS does: the signature is made anew with botocore's own
-code and compared. `PUT` keeps, `GET` gives back.
+code and compared. `PUT` keeps, `GET` gives back. Bodies in chunks (`aws-chunked`) are taken apart; what is signed of those is their head.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def connection(reader, writer):
             if why:
                 status, answer = b"403 Forbidden", b"<Error><Code>SignatureDoesNotMatch</Code><Message>%s</Message></Error>" % why.encode()
             elif method == "PUT":
-                kept[path.split("?")[0]] = body
+                kept[path.split("?")[0]] = unchunked(body) if is_chunked(headers) else body
             else:
                 answer = kept.get(path.split("?")[0], b"nothing")
             writer.write(b"HTTP/1.1 %s\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % (status, len(answer)) + answer)
@@ -48,6 +48,21 @@ async def connection(reader, writer):
         pass
     finally:
         writer.close()
+
+
+def is_chunked(headers):
+    return "aws-chunked" in headers.get("content-encoding", "")
+
+
+def unchunked(body):
+    """What is in the chunks; the trailers behind them are dropped."""
+    whole = b""
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        size = int(size.split(b";")[0], 16)
+        if not size:
+            return whole
+        whole, body = whole + body[:size], body[size + 2:]
 
 
 def refusal(method, path, headers, body):
@@ -68,7 +83,9 @@ def refusal(method, path, headers, body):
         payload = headers.get("x-amz-content-sha256", hashlib.sha256(body).hexdigest())
     if scope[0] != KEY.access_key:
         return "unknown key " + scope[0]
-    if payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
+    if payload == "STREAMING-UNSIGNED-PAYLOAD-TRAILER" and is_chunked(headers):
+        unchunked(body)
+    elif payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
         return "the body is another"
     signer = botocore.auth.S3SigV4Auth(KEY, scope[3], scope[2])
     request = botocore.awsrequest.AWSRequest(

@@ -8,6 +8,7 @@ import ssl
 import time
 import zlib
 
+import clouds
 import log
 import places
 import registry
@@ -18,7 +19,7 @@ SANS = ["DNS:test"] + [
         "nginx", "haproxy", "apache", "node", "naive", "streams", "grpc", "aws", "proxy",
     )
     for name in (f"{zone}.test", f"*.{zone}.test")
-] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
+] + [f"DNS:{name}" for name in clouds.HOSTS] + [f"IP:{address}" for address in (places.WEB_V4, places.WEB_V6)]
 
 
 async def certificates(folder):
@@ -92,6 +93,9 @@ class Web:
         method, path, headers = request
         log.hit("request", writer, sni=shown, host=headers.get("host"), path=path, method=method)
         length = int(headers.get("content-length", 0))
+        if headers.get("host") in clouds.HOSTS or path.startswith("/cloud/"):
+            body = await reader.readexactly(length) if length else await chunks(headers, reader)
+            return await clouds.answer(method, path, headers, body.decode(), writer)
         if path.startswith("/git/"):
             body = await reader.readexactly(length) if length else await chunks(headers, reader)
             return await self.git(method, path, headers, body, writer)
@@ -110,8 +114,8 @@ class Web:
             received += len(data)
         if path.startswith("/packages/"):
             status, kind, body = registry.answer(path, headers.get("host"))
-            head_text = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head_text.encode() + body)
+            fields = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n{registry.dated(path)}"
+            writer.write(f"HTTP/1.1 {status} X\r\n{fields}\r\n".encode() + (b"" if method == "HEAD" else body))
             await writer.drain()
             return True
         if path.startswith("/oauth/"):

@@ -38,8 +38,10 @@ const TASKS: [Task; 9] = [
 ];
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    match perform(args.next().as_deref(), args.collect()) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let linked = dist::called_as_linker(&args);
+    let mut args = args.into_iter();
+    match linked.unwrap_or_else(|| perform(args.next().as_deref(), args.collect())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why:#}");

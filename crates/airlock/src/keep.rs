@@ -180,8 +180,9 @@ async fn live(
     first: Started,
 ) -> io::Result<Lived> {
     let mut tasks = Tasks::new();
-    let awake = born.wake(first.passed, &mut tasks)?;
+    let mut awake = born.wake(first.passed, &mut tasks)?;
     let keeper = awake.keeper;
+    awake.life.ask_ahead(&keeper, &mut tasks).await;
     if let Err(refusal) = birth::sealed(&keeper, place.backend()).await {
         drop(awake.life);
         tasks.shutdown().await;

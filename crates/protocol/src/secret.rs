@@ -87,7 +87,7 @@ pub enum Use {
         /// The secret that holds the access key's id, or the id itself.
         access_key: String,
     },
-    /// It is a refresh token: the placeholder stands for an access token that is fetched with it.
+    /// Access tokens are fetched with it, for which the placeholder stands.
     OAuth {
         /// Where tokens are fetched.
         token_url: String,
@@ -96,7 +96,39 @@ pub enum Use {
         /// Whether there is a secret of ours, by its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         client_secret: Option<String>,
+        /// What the value is there.
+        #[serde(default, skip_serializing_if = "Grant::is_refresh")]
+        grant: Grant,
+        /// What the tokens are to be good for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scope: Option<String>,
     },
+}
+
+/// What a token is fetched with (RFC 6749).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// The value is a refresh token (section 6).
+    #[default]
+    RefreshToken,
+    /// The value is the client's own secret (section 4.4).
+    ClientCredentials,
+}
+
+impl Grant {
+    /// As RFC 6749 and a person write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Grant::RefreshToken => "refresh_token",
+            Grant::ClientCredentials => "client_credentials",
+        }
+    }
+
+    /// Whether the value is a refresh token.
+    pub fn is_refresh(&self) -> bool {
+        *self == Grant::RefreshToken
+    }
 }
 
 impl Place {

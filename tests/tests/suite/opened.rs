@@ -93,6 +93,74 @@ asyncio.run(chat())
 }
 
 #[test]
+fn messages_of_a_websocket_carry_a_secret_out_and_its_placeholder_back() {
+    let Some(net) = net() else { return };
+    let (name, mark) = (net.internet.name("streams"), net.internet.mark());
+    net.trusting(&format!("[secrets.TOKEN]\nhosts = [\"{name}\"]\nin = [\"header\", \"body\"]\n"));
+    let value = "ghp_RealValueOfTheSecret0123456789abcdef";
+    let mount = format!("{}:/clients:ro", net.internet.file("clouds").display());
+    let node = format!(
+        "const socket = new (require('/clients/node_modules/ws'))('wss://{name}/ws');\n\
+         const text = '{mark} node ' + process.env.TOKEN;\n\
+         socket.on('open', () => socket.send(text));\n\
+         socket.on('message', told => {{ console.log(String(told) === text); socket.close(); }});"
+    );
+    let probe = format!(
+        r#"
+sys.path.append("/usr/lib/python3/dist-packages")
+import asyncio, subprocess, websockets
+async def chat():
+    async with websockets.connect("wss://{name}/ws") as socket:
+        text = "{mark} python " + os.environ["TOKEN"]
+        await socket.send(text)
+        say(await socket.recv() == text)
+asyncio.run(chat())
+say(subprocess.run(["node", "-e", """{node}"""], capture_output=True, text=True).stdout.strip())
+"#
+    );
+    let run = net.world.python(["--secret", "TOKEN", "--mount", &mount], &crate::net::whole(&probe));
+    let said = run.env("TOKEN", value).run().succeeded();
+
+    assert_eq!(said, "True\ntrue\n");
+    let hits = net.internet.hits(mark);
+    let heard: Vec<&str> =
+        hits.iter().filter(|hit| hit["what"] == "message").filter_map(|hit| hit["data"].as_str()).collect();
+    let heard: Vec<&str> = heard.into_iter().filter(|data| data.starts_with(mark)).collect();
+    assert_eq!(heard, [format!("{mark} python {value}"), format!("{mark} node {value}")]);
+}
+
+#[test]
+fn a_placeholder_in_a_message_of_a_websocket_that_may_not_have_it_ends_the_connection() {
+    let Some(net) = net() else { return };
+    let (name, mark) = (net.internet.name("streams"), net.internet.mark());
+    net.trusting(&format!("[secrets.TOKEN]\nhosts = [\"{name}\"]\n"));
+    let probe = format!(
+        r#"
+sys.path.append("/usr/lib/python3/dist-packages")
+import asyncio, websockets
+async def chat():
+    async with websockets.connect("wss://{name}/ws") as socket:
+        await socket.send("{mark} first")
+        say(await socket.recv() == "{mark} first")
+        await socket.send("{mark} " + os.environ["TOKEN"])
+        try:
+            say(await socket.recv())
+        except websockets.ConnectionClosed:
+            say("closed")
+asyncio.run(chat())
+"#
+    );
+    let run =
+        net.world.python(["--secret", "TOKEN", "--keep", "--name", "socket"], &crate::net::whole(&probe));
+    let said = run.env("TOKEN", "ghp_RealValueOfTheSecret0123456789abcdef").run().succeeded();
+
+    assert_eq!(said, "True\nclosed\n");
+    assert!(net.internet.hits(mark).iter().all(|hit| hit["data"] != format!("{mark} ghp_")));
+    assert!(!format!("{:?}", net.internet.hits(mark)).contains("ghp_"));
+    assert!(net.ledger("socket").iter().any(|record| record["reason"] == "secret"));
+}
+
+#[test]
 fn events_come_one_by_one_and_trailers_at_the_end() {
     let Some(net) = net() else { return };
     let name = net.internet.name("streams");

@@ -1,7 +1,7 @@
 //! A contender is something that can be run again and again and timed; a figure is what came out.
 //!
 //! ```ignore
-//! let figures = race("start", vec![Contender::new("fork and exec", || Command::new("/bin/true"))], 50);
+//! let figures = race("start", vec![Contender::new("fork and exec", || Command::new("/bin/true"))], 50, || ());
 //! ```
 
 use anyhow::{Context as _, Result, bail};
@@ -69,13 +69,20 @@ impl Contender {
     }
 }
 
-/// Times every contender once in each round, from before its start until after its end, in milliseconds.
-pub(crate) fn race(measure: &'static str, contenders: Vec<Contender>, rounds: usize) -> Vec<Figure> {
+/// Times every contender once in each round, from before its start until after its end, in milliseconds. What `settle` waits
+/// for is not timed: no contender pays for what the one before it left to be done.
+pub(crate) fn race(
+    measure: &'static str,
+    contenders: Vec<Contender>,
+    rounds: usize,
+    settle: impl Fn(),
+) -> Vec<Figure> {
     let mut lanes: Vec<(Contender, Vec<f64>)> =
         contenders.into_iter().map(|contender| (contender.warmed(), Vec::new())).collect();
     for _ in 0..rounds {
         for (contender, samples) in &mut lanes {
             samples.extend(time_one(contender).map(|took| took.as_secs_f64() * 1e3));
+            settle();
         }
     }
     lanes.into_iter().map(|(contender, samples)| contender.figure(measure, "ms", samples)).collect()
@@ -134,7 +141,7 @@ mod tests {
             command
         });
 
-        let figures = race("start", vec![failing, Contender::new("true", || Command::new("true"))], 3);
+        let figures = race("start", vec![failing, Contender::new("true", || Command::new("true"))], 3, || ());
 
         let medians: Vec<_> = figures.iter().map(|figure| figure.median.clone()).collect();
         assert_eq!(medians.first(), Some(&Err("skipped: sh failed (exit status: 3): no room".to_owned())));

@@ -51,7 +51,7 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
         Contender::from(As::WithRanges.name(), present(&with_ranges).map(|idle| idle.execs())),
         Contender::from(As::Single.name(), present(&single).map(|idle| idle.execs())),
     ];
-    race("exec", contenders, rounds)
+    race("exec", contenders, rounds, || ())
 }
 
 fn runtime(field: &Field, name: &str) -> Contender {

@@ -32,7 +32,7 @@ pub(crate) fn measure(field: &Field, rounds: usize) -> Vec<Figure> {
         Contender::from(As::WithRanges.name(), present(with_ranges).map(Ours::runs)),
         Contender::from(As::Single.name(), present(single).map(Ours::runs)),
     ];
-    race("start", contenders, rounds)
+    race("start", contenders, rounds, || field.ours.iter().flatten().for_each(Ours::settle))
 }
 
 /// An OCI runtime that runs `/bin/true` in a container of its own each time.

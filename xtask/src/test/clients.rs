@@ -15,11 +15,12 @@ use std::{
 /// Where Go's own archives are unpacked to.
 const GO: &str = "/usr/local/go/bin/go";
 
-/// Puts `goget`, `iodine/`, `deno`, `undici/` and `packages/` into the folder.
+/// Puts `goget`, `iodine/`, `deno`, `undici/`, `clouds/` and `packages/` into the folder.
 pub(super) fn provide(folder: &Path) -> Result<()> {
     goget(folder)?;
     iodine(folder)?;
     javascript(folder)?;
+    clouds(folder)?;
     packages(folder)
 }
 
@@ -52,6 +53,17 @@ fn javascript(folder: &Path) -> Result<()> {
                   npm pack --silent undici@6 >/dev/null && tar xzf undici-*.tgz && mv package ../undici && chmod -R a+rX ../undici";
     succeed(Command::new("sh").args(["-c", script]).current_dir(&download))?;
     fs::remove_dir_all(&download).with_context(|| format!("could not remove {}", download.display()))
+}
+
+/// Libraries of Amazon, Google and Azure, for Python and for node, and a client of WebSockets for node.
+fn clouds(folder: &Path) -> Result<()> {
+    let place = folder.join("clouds");
+    fs::create_dir_all(&place).with_context(|| format!("could not make {}", place.display()))?;
+    // The interpreter that sandboxes have: some of it is compiled.
+    let script = "/usr/bin/python3 -m pip install --quiet --quiet --disable-pip-version-check --root-user-action=ignore --target python \
+                  google-auth requests azure-identity azure-cli-core boto3 && \
+                  npm install --silent --no-audit --no-fund --prefix . google-auth-library@9 ws@8 >/dev/null && chmod -R a+rX .";
+    succeed(Command::new("sh").args(["-c", script]).current_dir(&place))
 }
 
 fn goget(folder: &Path) -> Result<()> {

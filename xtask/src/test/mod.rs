@@ -32,7 +32,7 @@ use suites::{Outcome, run_twice};
 use users::{SINGLE, User, WITH_RANGES};
 
 /// What tests need beyond Rust and a C compiler.
-const PACKAGES: [Package; 48] = [
+const PACKAGES: [Package; 49] = [
     Package { name: "squashfs-tools", program: "mksquashfs", reason: "images as disks of machines" },
     Package {
         name: "qemu-system-x86",
@@ -80,6 +80,7 @@ const PACKAGES: [Package; 48] = [
         reason: "a client that signs its requests, and who checks them",
     },
     Package { name: "default-jdk-headless", program: "javac", reason: "a client of HTTP in Java" },
+    Package { name: "maven", program: "mvn", reason: "a client of Maven's registries" },
     Package { name: "nodejs", program: "node", reason: "a client and a server of HTTP" },
     Package { name: "docker.io", program: "dockerd", reason: "builds images to compare ours with" },
     Package { name: "umoci", program: "umoci", reason: "unpacks images, to be compared with" },

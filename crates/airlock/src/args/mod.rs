@@ -79,7 +79,7 @@ impl Verb {
         let (verb, rest) = words.split_first()?;
         match verb.to_str()? {
             "run" => plain(rest).or_else(|| alone(rest)).map(|args| Verb::Run(Box::new(args))),
-            "exec" => alone(rest).map(Verb::Exec),
+            "exec" => further(rest).or_else(|| alone(rest)).map(Verb::Exec),
             _ => None,
         }
     }
@@ -92,8 +92,22 @@ fn plain(words: &[OsString]) -> Option<RunArgs> {
         [first, ..] if !first.as_encoded_bytes().starts_with(b"-") => words,
         _ => return None,
     };
-    let command = command.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+    let command = texts(command)?;
     (!command.is_empty()).then(|| RunArgs { command, ..RunArgs::default() })
+}
+
+/// So does `exec` with a sandbox and a command.
+fn further(words: &[OsString]) -> Option<ExecArgs> {
+    let (sandbox, command) = words.split_first()?;
+    if [sandbox, command.first()?].into_iter().any(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        return None;
+    }
+    let sandbox = sandbox.to_str()?.to_owned();
+    Some(ExecArgs { sandbox, command: texts(command)?, ..ExecArgs::default() })
+}
+
+fn texts(words: &[OsString]) -> Option<Vec<String>> {
+    words.iter().map(|word| word.to_str().map(str::to_owned)).collect()
 }
 
 /// The arguments of one verb, if there is nothing wrong with them.
@@ -430,6 +444,9 @@ mod tests {
             "run -d true",
             "exec -it web bash -c ls",
             "exec - ls",
+            "exec web ls",
+            "exec web ls -l --help",
+            "exec web sh -- -i",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
 
@@ -443,7 +460,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_or_asks_for_help_is_left_to_the_grammar_of_all() {
-        for line in ["run --help", "run --no-such-flag true", "exec", "ls", "help run", "--version"] {
+        for line in [
+            "run --help",
+            "run --no-such-flag true",
+            "exec",
+            "exec web",
+            "exec --help web",
+            "ls",
+            "help run",
+            "--version",
+        ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert!(Verb::quick(&words).is_none(), "{line}");
         }

@@ -270,7 +270,7 @@ pub(crate) enum WorkspaceMode {
     None,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "airlock exec [OPTIONS] SANDBOX COMMAND...")]
 #[command(after_help = "\
 Examples:

@@ -117,8 +117,11 @@ fn shown(path: &Path) -> String {
 
 /// Both versions line by line, with `-` and `+`.
 fn changes(before: &str, now: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (before.split_inclusive('\n').collect(), now.split_inclusive('\n').collect());
+    let differences = similar::capture_diff_slices(similar::Algorithm::Myers, &old, &new);
     let mut text = String::new();
-    for change in similar::TextDiff::from_lines(before, now).iter_all_changes() {
+    for change in differences.iter().flat_map(|part| part.iter_changes(&old, &new)) {
         let line = change.value();
         let end = if line.ends_with('\n') { "" } else { "\n" };
         text += &format!("{} {line}{end}", change.tag());

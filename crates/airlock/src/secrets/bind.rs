@@ -1,13 +1,16 @@
 //! The hosts that secrets go to: rules for those that a person named, and contradictions between rules and secrets.
 
-use super::wanted::Wanted;
+use super::{clouds, wanted::Wanted};
 use crate::{failure::Failure, policy};
 use airlock_gate::{
-    host::Target,
+    host::{Destination, Target},
     judge::{Judge, Judged},
     pattern::Pattern,
 };
-use airlock_protocol::policy::{Origin, Policy, Ports, Rule, Tls, Verdict};
+use airlock_protocol::{
+    policy::{Origin, Policy, Ports, Request, Rule, Tls, Verdict},
+    secret::Use,
+};
 
 /// Where a secret may go: HTTPS, and nothing else.
 const HTTPS: u16 = 443;
@@ -27,8 +30,44 @@ pub(super) fn add_rules(wanted: &[Wanted], policy: &mut Policy) -> Result<(), Fa
                 (None, false) => return Err(unreachable(wish, host)),
             }
         }
+        for rule in rules_for_tokens(wish) {
+            let judge = Judge::compile(policy).map_err(policy::failure)?;
+            if !policy.rules.contains(&rule) && may_be_looked_at(&judge, &rule) {
+                policy.rules.push(rule);
+            }
+        }
     }
     Ok(())
+}
+
+/// Lets programs ask for tokens themselves, where the keeper answers them, and what they ask before. Only for hosts that a person named.
+fn rules_for_tokens(wish: &Wanted) -> Vec<Rule> {
+    let Use::OAuth { token_url, .. } = &wish.secret.use_as else { return Vec::new() };
+    let Some(Destination { target, port: Some(port) }) = token_url.parse().ok().filter(|_| wish.opens) else {
+        return Vec::new();
+    };
+    let path = token_url.splitn(4, '/').nth(3).unwrap_or_default();
+    let path = format!("/{}", path.split(['?', '#']).next().unwrap_or_default());
+    let before = clouds::asked_before(wish);
+    let one = |method: &str, paths: Vec<String>| Rule {
+        ports: vec![Ports::one(port)],
+        request: Request { methods: vec![method.to_owned()], paths, ..Request::default() },
+        ..rule(&wish.secret.name, &target.to_string())
+    };
+    let mut rules = vec![one("POST", vec![path])];
+    rules.extend((!before.is_empty()).then(|| one("GET", before)));
+    rules
+}
+
+/// Whether no other rule stands against it.
+fn may_be_looked_at(judge: &Judge, rule: &Rule) -> bool {
+    let place = rule.hosts.first().and_then(|host| host.parse().ok()).zip(rule.ports.first());
+    let judged = place.map(|(target, ports): (Target, _)| judge.connect(&target, ports.first));
+    judged.is_some_and(|judged| match judged.verdict {
+        None => true,
+        Some(Verdict::Deny) => false,
+        Some(_) => judged.rule.is_none_or(|rule| rule.tls() != Tls::Opaque),
+    })
 }
 
 fn rule(name: &str, host: &str) -> Rule {
@@ -82,7 +121,7 @@ fn unreachable(wish: &Wanted, host: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use airlock_protocol::secret::{From, Place, Secret, Use};
+    use airlock_protocol::secret::{From, Grant, Place, Secret};
 
     fn wish(hosts: &[&str], opens: bool) -> Wanted {
         let secret = Secret {
@@ -113,6 +152,35 @@ mod tests {
             [("b.example.com", "--secret T", Tls::Opened), ("*.example.org", "--secret T", Tls::Opened)]
         );
         assert_eq!(rules.rules[1].ports, [Ports::one(443)]);
+    }
+
+    #[test]
+    fn where_tokens_are_fetched_programs_may_ask_for_them_and_nothing_else() {
+        let mut own = wish(&["a.example.com"], true);
+        own.secret.use_as = Use::OAuth {
+            token_url: "https://b.example.com:8443/token?x=1".into(),
+            client_id: "me".into(),
+            client_secret: None,
+            grant: Grant::RefreshToken,
+            scope: None,
+        };
+        let mut rules = Policy::default();
+        add_rules(&[own.clone(), own.clone()], &mut rules).unwrap();
+        let [_, added] = &rules.rules[..] else { panic!("{rules:?}") };
+        assert_eq!((&added.hosts[0], &added.ports), (&"b.example.com".into(), &vec![Ports::one(8443)]));
+        assert_eq!(
+            (&added.request.methods[..], &added.request.paths[..]),
+            (&["POST".into()][..], &["/token".into()][..])
+        );
+
+        for other in [
+            "[[rule]]\nallow = \"a.example.com\"\n[[rule]]\ndeny = \"b.example.com\"\nports = [8443]\n",
+            "[[rule]]\nallow = \"a.example.com\"\n[[rule]]\nallow = \"b.example.com\"\nports = [8443]\ntls = \"opaque\"\n",
+        ] {
+            let mut rules = policy(other);
+            add_rules(&[own.clone()], &mut rules).unwrap();
+            assert_eq!(rules.rules.len(), 2);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Credential files that programs read, with placeholders in them. Pure.
 
-use super::wanted::Wanted;
+use super::{clouds, wanted::Wanted};
 use airlock_gate::pattern::Pattern;
 use airlock_protocol::{secret::Use, spec::HomeFile};
 use serde_json::json;
@@ -22,6 +22,10 @@ pub(crate) enum Kind {
     Pip,
     /// `credentials.toml` of cargo; in its `config.toml` stands which registry that is for.
     Cargo,
+    /// Google's default credentials.
+    Google,
+    /// What `az` and Azure's libraries read.
+    Azure,
 }
 
 /// Cargo's settings, beside its credentials.
@@ -29,7 +33,8 @@ const CARGO_CONFIG: &str = ".cargo/config.toml";
 
 impl Kind {
     /// As a person writes them.
-    pub(crate) const WORDS: [&str; 7] = ["netrc", "gh", "npm", "docker", "aws", "pip", "cargo"];
+    pub(crate) const WORDS: [&str; 9] =
+        ["netrc", "gh", "npm", "docker", "aws", "pip", "cargo", "google", "azure"];
 
     /// The one a person means.
     pub(crate) fn of(word: &str) -> Option<Kind> {
@@ -41,6 +46,8 @@ impl Kind {
             "aws" => Kind::Aws,
             "pip" => Kind::Pip,
             "cargo" => Kind::Cargo,
+            "google" => Kind::Google,
+            "azure" => Kind::Azure,
             _ => return None,
         })
     }
@@ -54,6 +61,8 @@ impl Kind {
             Kind::Aws => ".aws/credentials",
             Kind::Pip => ".config/pip/pip.conf",
             Kind::Cargo => ".cargo/credentials.toml",
+            Kind::Google => clouds::GOOGLE,
+            Kind::Azure => clouds::AZURE[0],
         }
     }
 }
@@ -75,6 +84,17 @@ pub(super) fn render(all: &[Wanted]) -> Vec<HomeFile> {
     let docker = docker(all);
     if !docker.is_empty() {
         append(&mut files, Kind::Docker.path(), &format!("{}\n", json!({ "auths": docker })));
+    }
+    let first = |kind: Kind| all.iter().find(|wanted| wanted.files.contains(&kind));
+    if let Some(google) = first(Kind::Google) {
+        append(&mut files, clouds::GOOGLE, &clouds::google(google, all));
+    }
+    for (path, text) in first(Kind::Azure)
+        .and_then(clouds::azure)
+        .into_iter()
+        .flat_map(|texts| clouds::AZURE.into_iter().zip(texts))
+    {
+        append(&mut files, path, &text);
     }
     files.retain(|file| !file.text.is_empty());
     files
@@ -128,7 +148,7 @@ fn text(kind: Kind, wanted: &Wanted, all: &[Wanted]) -> String {
             }
             None => String::new(),
         },
-        Kind::Docker | Kind::Pip | Kind::Cargo => String::new(),
+        Kind::Docker | Kind::Pip | Kind::Cargo | Kind::Google | Kind::Azure => String::new(),
     }
 }
 

@@ -7,10 +7,12 @@
 //! | [`source`] | a value, from where it is kept |
 //! | [`bind`] | rules for the hosts they go to, and contradictions |
 //! | [`files`] | credential files that hold placeholders. Pure |
+//! | [`clouds`] | those of Google's and Azure's clients. Pure |
 //!
 //! Values are read here, and go to the keeper over its own connection; they are in no file, no argument and no error text.
 
 mod bind;
+mod clouds;
 mod files;
 pub(crate) mod source;
 pub(crate) mod table;
@@ -82,6 +84,9 @@ pub(crate) fn settle(
         settled.take(wish, value)?;
     }
     settled.home_files = files::render(&wanted);
+    for (name, text) in wanted.iter().flat_map(clouds::variables) {
+        settled.env.entry(name.to_owned()).or_insert(text);
+    }
     for (path, text) in registries::settings_inside(host, &tokens) {
         files::append_unless_said(&mut settled.home_files, path, &text);
     }

@@ -12,7 +12,7 @@
 use super::Kind;
 use crate::{config::reader::Value, failure::Failure};
 use airlock_gate::{glob::Glob, pattern::Pattern, providers};
-use airlock_protocol::secret::{From, Place, Use};
+use airlock_protocol::secret::{From, Grant, Place, Use};
 use std::path::Path;
 
 /// A secret as a flag names it.
@@ -48,7 +48,7 @@ pub(crate) enum Whose {
 /// The keys of `[secrets.NAME]`.
 pub(crate) const KEYS: [&str; 10] =
     ["from", "hosts", "methods", "paths", "in", "files", "user", "aws_access_key", "oauth", "use"];
-const OAUTH_KEYS: [&str; 3] = ["token_url", "client_id", "client_secret"];
+const OAUTH_KEYS: [&str; 5] = ["token_url", "client_id", "client_secret", "grant", "scope"];
 
 /// `NAME` or `NAME@HOST,HOST…`.
 pub(crate) fn word(text: &str) -> Result<Word, String> {
@@ -163,19 +163,33 @@ fn plain(text: &str) -> Result<String, String> {
 }
 
 fn oauth(value: &Value<'_, '_>) -> Result<Use, Failure> {
-    let (mut url, mut client, mut secret) = (None, None, None);
+    let (mut url, mut client, mut client_secret) = (None, None, None);
+    let (mut grant, mut scope) = (Grant::default(), None);
     for entry in value.entries(value.table()?) {
         match entry.key() {
             "token_url" => url = Some(entry.parsed(token_url)?),
             "client_id" => client = Some(entry.parsed(plain)?),
-            "client_secret" => secret = Some(entry.parsed(secret_name)?),
+            "client_secret" => client_secret = Some(entry.parsed(secret_name)?),
+            "grant" => grant = entry.parsed(grant_of)?,
+            "scope" => scope = Some(entry.parsed(plain)?),
             _ => return Err(entry.unknown(&OAUTH_KEYS)),
         }
     }
-    match (url, client) {
-        (Some(token_url), Some(client_id)) => Ok(Use::OAuth { token_url, client_id, client_secret: secret }),
-        _ => Err(value.wrong("oauth needs token_url and client_id")),
+    let (Some(token_url), Some(client_id)) = (url, client) else {
+        return Err(value.wrong("oauth needs token_url and client_id"));
+    };
+    if grant == Grant::ClientCredentials && client_secret.is_some() {
+        return Err(value.wrong(
+            "with grant = \"client_credentials\" the secret itself is the client's: leave out client_secret",
+        ));
     }
+    Ok(Use::OAuth { token_url, client_id, client_secret, grant, scope })
+}
+
+fn grant_of(text: &str) -> Result<Grant, String> {
+    let known = [Grant::RefreshToken, Grant::ClientCredentials];
+    let unknown = || format!("{text:?} is no grant: write {}", known.map(Grant::word).join(" or "));
+    known.into_iter().find(|grant| grant.word() == text).ok_or_else(unknown)
 }
 
 fn token_url(text: &str) -> Result<String, String> {
@@ -224,6 +238,8 @@ mod tests {
                 token_url: "https://a.example.com/token".into(),
                 client_id: "x".into(),
                 client_secret: None,
+                grant: Grant::RefreshToken,
+                scope: None,
             },
             files: vec![Kind::Netrc],
             user: Some("ann".into()),
@@ -251,6 +267,10 @@ mod tests {
             ("[secrets.T]\nhosts = \"*\"\n", "airlock.toml:2:9: a secret goes to named hosts only"),
             ("[secrets.T]\nin = \"cookie\"\n", "airlock.toml:2:6: \"cookie\" is no place in a request"),
             ("[secrets.\"T T\"]\n", "airlock.toml:1:1: \"T T\" is not a secret's name"),
+            (
+                "[secrets.T]\noauth = { token_url = \"https://a.example.com/\", client_id = \"x\", grant = \"x\" }\n",
+                "airlock.toml:2:74: \"x\" is no grant",
+            ),
             ("[secrets.T]\nfiles = \"x\"\n", "airlock.toml:2:9: \"x\" is no credential file"),
         ] {
             let failure = parsed(text, Whose::Own).unwrap_err();

@@ -4,11 +4,13 @@
 //! of hosts, methods, paths and places is the most that a project's file can have: it narrows and never widens.
 
 use super::{
+    clouds,
     files::Kind,
     table::{Table, Word},
 };
 use crate::failure::Failure;
 use airlock_gate::{
+    host::Destination,
     pattern::Pattern,
     providers::{self, Provided},
 };
@@ -46,7 +48,9 @@ pub(super) fn put_together(asked: &Asked<'_>, is_set: &dyn Fn(&str) -> bool) -> 
     for name in tables.chain(asked.named.iter().chain(asked.typed).map(|word| &word.name)) {
         add_with_what_it_brings(&mut names, name, is_set);
     }
-    names.iter().map(|name| one(asked, name)).collect()
+    let wanted = names.iter().map(|name| one(asked, name)).collect::<Result<Vec<Wanted>, Failure>>()?;
+    wanted.iter().try_for_each(clouds::check)?;
+    Ok(wanted)
 }
 
 fn add_with_what_it_brings(names: &mut Vec<String>, name: &str, is_set: &dyn Fn(&str) -> bool) {
@@ -73,6 +77,8 @@ fn one(asked: &Asked<'_>, name: &str) -> Result<Wanted, Failure> {
     let wider = |what: &str| wider(name, what);
     let written =
         narrowed(&own.hosts, &project.hosts, |own, wish| covers(own, wish)).ok_or_else(|| wider("hosts"))?;
+    // Whose hosts nobody but the project's file names, it may also have fetch tokens elsewhere.
+    let is_named = typed.is_empty() && !project.hosts.is_empty();
     let (hosts, opens) = match (typed.is_empty(), written.is_empty(), &known) {
         (false, ..) => (typed, true),
         (true, false, _) => (written, is_typed),
@@ -83,6 +89,10 @@ fn one(asked: &Asked<'_>, name: &str) -> Result<Wanted, Failure> {
     let methods = narrowed(&own.methods, &project.methods, same).ok_or_else(|| wider("methods"))?;
     let paths = narrowed(&own.paths, &project.paths, same).ok_or_else(|| wider("paths"))?;
     let places = narrowed(&own.places, &project.places, |a, b| a == b).ok_or_else(|| wider("places (in)"))?;
+    let limit = if is_named { &own.hosts } else { &hosts };
+    if project.use_as != own.use_as && !fetches_within(&project.use_as, limit) {
+        return Err(wider("places to fetch tokens at"));
+    }
     let use_as = if project.use_as.is_plain() { own.use_as } else { project.use_as };
     let from = project.from.or(own.from).unwrap_or_else(|| From::Env(name.to_owned()));
     let secret = Secret {
@@ -112,6 +122,17 @@ fn narrowed<T: Clone>(own: &[T], project: &[T], covers: impl Fn(&T, &T) -> bool)
 fn covers(own: &str, wish: &str) -> bool {
     let patterns = own.parse::<Pattern>().ok().zip(wish.parse::<Pattern>().ok());
     patterns.is_some_and(|(own, wish)| own.covers(&wish))
+}
+
+/// Whether tokens are fetched at one of these hosts, if any are; anywhere where there are no hosts.
+fn fetches_within(use_as: &Use, hosts: &[String]) -> bool {
+    let Use::OAuth { token_url, .. } = use_as else { return true };
+    let target = token_url.parse::<Destination>().map(|place| place.target);
+    let has = |host: &String| {
+        let pattern = host.parse::<Pattern>().ok();
+        pattern.zip(target.as_ref().ok()).is_some_and(|(host, target)| host.matches(target))
+    };
+    hosts.is_empty() || hosts.iter().any(has)
 }
 
 fn places_of(places: Vec<Place>, known: Option<&Provided>) -> Vec<Place> {
@@ -159,6 +180,7 @@ fn no_host(name: &str) -> Failure {
 mod tests {
     use super::*;
     use crate::secrets::table::word;
+    use airlock_protocol::secret::Grant;
 
     fn table(name: &str, hosts: &[&str]) -> Table {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
@@ -224,6 +246,30 @@ mod tests {
         assert!(wanted(&[], &[table("T", &["evil.test"])], &own).is_err());
         let posts = Table { methods: vec!["POST".into()], ..table("T", &[]) };
         assert!(wanted(&[], &[posts], &own).is_err());
+    }
+
+    #[test]
+    fn a_projects_file_has_no_tokens_fetched_where_the_value_may_not_go() {
+        let fetching = |hosts: &[&str]| Table {
+            use_as: Use::OAuth {
+                token_url: "https://evil.test/token".into(),
+                client_id: "x".into(),
+                client_secret: None,
+                grant: Grant::RefreshToken,
+                scope: None,
+            },
+            ..table("T", hosts)
+        };
+        let own = [table("T", &["*.example.com"])];
+        assert!(wanted(&[], &[fetching(&["a.example.com"])], &own).is_err());
+        assert!(wanted(&["T"], &[fetching(&[])], &own).is_err());
+        assert!(wanted(&["T@a.example.com"], &[fetching(&[])], &[]).is_err());
+        let known = Table { name: "ANTHROPIC_API_KEY".into(), ..fetching(&[]) };
+        assert!(wanted(&[], &[known], &[]).is_err());
+
+        assert!(wanted(&[], &[fetching(&["a.example.com"])], &[]).is_ok());
+        assert!(wanted(&["T@evil.test"], &[fetching(&[])], &[]).is_ok());
+        assert!(wanted(&["T"], &[fetching(&[])], &[fetching(&["a.example.com"])]).is_ok());
     }
 
     #[test]

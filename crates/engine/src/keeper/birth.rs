@@ -208,7 +208,7 @@ impl Born {
         if keeper.is_recheck_due.get() {
             tasks.spawn_local(watch::recheck_host(keeper.clone()));
         }
-        let life = life::Life { orders: received, news: teller, passed, init };
+        let life = life::Life { orders: received, news: teller, passed, init, asked: None };
         Ok(Awake { keeper, life, news })
     }
 

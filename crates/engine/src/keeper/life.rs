@@ -50,6 +50,32 @@ pub struct Life {
     pub passed: Vec<OwnedFd>,
     /// PID 1, readable when it has ended.
     pub(super) init: AsyncFd<OwnedFd>,
+    /// The program, where it was asked for while the sandbox was still being built.
+    pub(super) asked: Option<Result<program::Asked, Refusal>>,
+}
+
+impl Life {
+    /// Asks for the program while the sandbox is still being built, so that PID 1 finds that word when it is sealed and has become
+    /// the guest. Where the program needs something that is there only then, it is asked for by [`run`].
+    pub async fn ask_ahead(&mut self, keeper: &Keeper, tasks: &mut Tasks) {
+        let needs_sealed = keeper.spec.stdio.has_terminal()
+            || !keeper.plan.provided.is_empty()
+            || keeper.launched.monitor.is_some();
+        if !needs_sealed {
+            let passed = self.take_passed(keeper);
+            self.asked = Some(ask(keeper, passed, tasks).await);
+        }
+    }
+
+    /// Descriptors the client sent are kept only where the program may be started anew: whoever reads the other end of
+    /// a pipe waits for the last copy to close.
+    fn take_passed(&mut self, keeper: &Keeper) -> Vec<OwnedFd> {
+        let kept = match keeper.spec.restart {
+            Restart::No => Vec::new(),
+            _ => self.passed.iter().filter_map(|fd| fd.try_clone().ok()).collect(),
+        };
+        std::mem::replace(&mut self.passed, kept)
+    }
 }
 
 /// How long SIGTERM has before SIGKILL where nobody said.
@@ -74,9 +100,7 @@ pub async fn run(keeper: &Rc<Keeper>, mut life: Life, tasks: &mut Tasks) -> Resu
     let (mut failures, mut is_first) = (0u32, true);
     loop {
         let began = Instant::now();
-        let kept = clone_all(&life.passed, keeper.spec.restart);
-        let passed = std::mem::replace(&mut life.passed, kept);
-        let mut program = match start(keeper, passed, tasks).await {
+        let mut program = match start(keeper, &mut life, tasks).await {
             Ok(program) => program,
             Err(refusal) if is_first => return Err(refusal),
             Err(refusal) => return Ok(exit(refusal.code, Cause::NotStarted { why: refusal.what })),
@@ -121,7 +145,15 @@ fn is_private(keeper: &Keeper) -> bool {
     !spec.keep && spec.restart == Restart::No && spec.stdio.passed() > 0
 }
 
-async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<Program, Refusal> {
+async fn start(keeper: &Rc<Keeper>, life: &mut Life, tasks: &mut Tasks) -> Result<Program, Refusal> {
+    let asked = match life.asked.take() {
+        Some(asked) => asked,
+        None => ask(keeper, life.take_passed(keeper), tasks).await,
+    };
+    asked?.executed().await
+}
+
+async fn ask(keeper: &Keeper, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> Result<program::Asked, Refusal> {
     let wanted = program::Wanted {
         command: keeper.spec.command.clone(),
         env: keeper.plan.env.clone(),
@@ -129,7 +161,7 @@ async fn start(keeper: &Rc<Keeper>, passed: Vec<OwnedFd>, tasks: &mut Tasks) -> 
         user: keeper.plan.user.clone(),
         stdio: keeper.spec.stdio,
     };
-    keeper.start(wanted, passed, tasks).await
+    keeper.ask(wanted, passed, tasks).await
 }
 
 /// Waits for whatever ends the program.
@@ -252,15 +284,6 @@ fn wants_restart(policy: Restart, outcome: &Outcome, failures: u32) -> bool {
         Restart::OnFailure { max } => end.shell_code() != 0 && max.is_none_or(|max| failures <= max),
         Restart::Always => true,
     }
-}
-
-/// Descriptors the client sent are kept only where the program may be started anew: whoever reads the other end of
-/// a pipe waits for the last copy to close.
-fn clone_all(passed: &[OwnedFd], restart: Restart) -> Vec<OwnedFd> {
-    if restart == Restart::No {
-        return Vec::new();
-    }
-    passed.iter().filter_map(|fd| fd.try_clone().ok()).collect()
 }
 
 fn exit(code: u8, cause: Cause) -> Exit {

@@ -84,6 +84,26 @@ pub(super) struct Table {
     cleared: RefCell<Option<tokio::sync::oneshot::Sender<()>>>,
 }
 
+/// A program that was asked for.
+pub(super) struct Asked {
+    program: Program,
+    command: String,
+    workdir: String,
+}
+
+impl Asked {
+    /// Returns when it has been executed.
+    pub(super) async fn executed(mut self) -> Result<Program, Refusal> {
+        match self.program.events.recv().await {
+            Some(Event::Started { pid }) => Ok(Program { pid, ..self.program }),
+            Some(Event::NotStarted { step, errno }) => {
+                Err(not_started(&self.command, &self.workdir, step, errno))
+            }
+            _ => Err(super::gone()),
+        }
+    }
+}
+
 impl Program {
     /// Returns when everything it wrote has been read, or soon after it ended.
     pub async fn output_read(&mut self) {
@@ -99,30 +119,35 @@ impl Keeper {
         passed: Vec<OwnedFd>,
         tasks: &mut Tasks,
     ) -> Result<Program, Refusal> {
+        self.ask(wanted, passed, tasks).await?.executed().await
+    }
+
+    /// Asks for a program. PID 1 hears of it when it has become the guest, and it becomes the guest sealed or not at all.
+    pub(super) async fn ask(
+        &self,
+        wanted: Wanted,
+        passed: Vec<OwnedFd>,
+        tasks: &mut Tasks,
+    ) -> Result<Asked, Refusal> {
         let command = wanted.command.first().cloned().unwrap_or_default();
         let terminal = wanted.stdio.has_terminal();
         let streams = streams::open(self, &wanted.stdio, passed, tasks)?;
-        let (process, mut events) = self.programs.enter()?;
+        let (process, events) = self.programs.enter()?;
+        let workdir = wanted.workdir.clone();
         let start = Start {
             process,
             command: wanted.command,
             env: wanted.env,
-            workdir: wanted.workdir.clone(),
+            workdir: wanted.workdir,
             user: wanted.user,
             terminal,
             nofile: Some(self.plan.bounds.nofile.value),
         };
         self.programs.alone.set(false);
         self.tell(ToGuest::Start(start), streams.theirs).await?;
-        match events.recv().await {
-            Some(Event::Started { pid }) => {
-                Ok(Program { process, pid, terminal: streams.terminal, events, written: streams.written })
-            }
-            Some(Event::NotStarted { step, errno }) => {
-                Err(not_started(&command, &wanted.workdir, step, errno))
-            }
-            _ => Err(super::gone()),
-        }
+        let program =
+            Program { process, pid: 0, terminal: streams.terminal, events, written: streams.written };
+        Ok(Asked { program, command, workdir })
     }
 
     /// Copies files in or out. `pipes` are the one with the archive and the one for the guest's report.

@@ -1,7 +1,11 @@
 //! One secret, and where it may go.
 
 use super::{BadSecret, Value, placeholder};
-use crate::{glob::Glob, host::Target, pattern::Pattern};
+use crate::{
+    glob::Glob,
+    host::{Destination, Target},
+    pattern::Pattern,
+};
 use airlock_protocol::secret::{Place, Secret, Use};
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
@@ -20,8 +24,17 @@ pub struct Bound {
     paths: Vec<Glob>,
     places: Vec<Place>,
     use_as: Use,
+    tokens: Option<TokenPlace>,
     value: RefCell<Rc<Value>>,
     former: RefCell<VecDeque<Rc<Value>>>,
+}
+
+/// Where tokens are fetched with a secret.
+#[derive(Debug)]
+struct TokenPlace {
+    target: Target,
+    port: u16,
+    path: String,
 }
 
 /// A request as far as secrets look at it.
@@ -68,6 +81,7 @@ impl Bound {
             paths: paths(secret)?,
             places: secret.places.clone(),
             use_as: secret.use_as.clone(),
+            tokens: tokens(secret)?,
             value: RefCell::new(Rc::new(Value::new(value))),
             former: RefCell::default(),
         };
@@ -110,6 +124,16 @@ impl Bound {
     /// Whether it may go to this host at all.
     pub fn is_bound_to(&self, target: &Target) -> bool {
         self.hosts.iter().any(|host| host.matches(target))
+    }
+
+    /// Whether tokens are fetched with it at this host.
+    pub fn fetches_from(&self, target: &Target, port: u16) -> bool {
+        self.tokens.as_ref().is_some_and(|place| place.port == port && place.target == *target)
+    }
+
+    /// Whether tokens are fetched with it right there.
+    pub fn fetches_at(&self, target: &Target, port: u16, path: &str) -> bool {
+        self.fetches_from(target, port) && self.tokens.as_ref().is_some_and(|place| place.path == path)
     }
 
     /// Whether it may go into this request, wherever in it.
@@ -180,6 +204,17 @@ fn hosts(secret: &Secret) -> Result<Vec<Pattern>, BadSecret> {
         }
     };
     secret.hosts.iter().map(one).collect()
+}
+
+/// `https://HOST[:PORT]/PATH[?QUERY]`.
+fn tokens(secret: &Secret) -> Result<Option<TokenPlace>, BadSecret> {
+    let Use::OAuth { token_url: url, .. } = &secret.use_as else { return Ok(None) };
+    let bad = || BadSecret::TokenUrl { name: secret.name.clone(), url: url.clone() };
+    let rest = url.strip_prefix("https://").ok_or_else(bad)?;
+    let Destination { target, port } = url.parse().map_err(|_| bad())?;
+    let path = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/");
+    let path = path.split(['?', '#']).next().unwrap_or(path).to_owned();
+    Ok(Some(TokenPlace { target, port: port.ok_or_else(bad)?, path }))
 }
 
 fn paths(secret: &Secret) -> Result<Vec<Glob>, BadSecret> {

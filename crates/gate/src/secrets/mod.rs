@@ -163,9 +163,10 @@ impl Secrets {
         self.bound.iter().any(|secret| secret.is_bound_to(target))
     }
 
-    /// Whether flows to this place have to be opened, so that a secret can be put in.
+    /// Whether flows to this place have to be opened, so that a secret can be put in, or whoever asks for a token can be answered.
     pub fn wants(&self, target: &Target, port: u16) -> bool {
-        !NEVER_HTTP.contains(&port) && self.is_bound(target)
+        let fetches = || self.bound.iter().any(|secret| secret.fetches_from(target, port));
+        !NEVER_HTTP.contains(&port) && (self.is_bound(target) || fetches())
     }
 
     /// Counts changes of values.
@@ -180,14 +181,10 @@ fn overlap(one: &str, other: &str) -> bool {
 }
 
 fn check_needs(secret: &Bound, all: &[Bound]) -> Result<(), BadSecret> {
-    let name = || secret.name().to_owned();
-    let Use::OAuth { token_url, client_secret, .. } = secret.use_as() else { return Ok(()) };
-    if !token_url.starts_with("https://") {
-        return Err(BadSecret::TokenUrl { name: name(), url: token_url.clone() });
-    }
+    let Use::OAuth { client_secret, .. } = secret.use_as() else { return Ok(()) };
     match client_secret {
         Some(other) if !all.iter().any(|secret| secret.name() == other) => {
-            Err(BadSecret::Needs { name: name(), other: other.clone() })
+            Err(BadSecret::Needs { name: secret.name().to_owned(), other: other.clone() })
         }
         _ => Ok(()),
     }

@@ -56,14 +56,20 @@ pub(crate) fn failed(status: u16, reason: &str, why: &str) -> Response<Full<Byte
     answer(status, reason, &json!({ "error": "failed", "reason": reason, "detail": why }))
 }
 
-fn answer(status: u16, word: &str, body: &Value) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+/// A request that is answered here, with a document of JSON.
+pub(crate) fn given(document: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(document));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn answer(status: u16, word: &str, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = given(Bytes::from(format!("{body}\n")));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     if let Ok(word) = HeaderValue::from_str(word) {
-        headers.insert(DENIED, word);
+        response.headers_mut().insert(DENIED, word);
     }
     response
 }

@@ -165,6 +165,10 @@ impl Carrier {
                 Ok(()) => {}
                 Err(Stop::Denied(denial)) => return Err(Failure::Denied(denial)),
                 Err(Stop::Failed(why)) => return Err(Failure::Failed { status: 502, reason: "script", why }),
+                Err(Stop::Answered(_)) => {
+                    let why = "a connection cannot be answered with a document".to_owned();
+                    return Err(Failure::Failed { status: 502, reason: "script", why });
+                }
             }
         }
         Ok(())

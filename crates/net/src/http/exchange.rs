@@ -478,6 +478,10 @@ fn why_stopped(flight: &Flight, head: &request::Parts) -> Answer {
     match flight.why() {
         Some(Why::Filter(Stop::Denied(denial))) => Ok(answer::denied(&denial, head).map(Body::Ours)),
         Some(Why::Filter(Stop::Failed(why))) => Ok(answer::failed(502, "failed", &why).map(Body::Ours)),
+        Some(Why::Filter(Stop::Answered(document))) => {
+            flight.answered(StatusCode::OK.as_u16());
+            Ok(answer::given(document).map(Body::Ours))
+        }
         Some(Why::Revoked | Why::Spent) | None => Err(Cut),
     }
 }

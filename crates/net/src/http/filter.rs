@@ -43,6 +43,8 @@ pub enum Stop {
     Denied(Denial),
     /// It cannot be done (a body that cannot be decoded, a helper that failed): answered with 502 or a reset.
     Failed(String),
+    /// It is answered here, with this document of JSON, and goes nowhere. Only for requests whose answer has not begun.
+    Answered(Bytes),
 }
 
 /// What a filter makes of a body; `None`: nothing.

@@ -168,6 +168,7 @@ impl Drop for Flight {
             (Some(Why::Spent), _) => "spent",
             (Some(Why::Filter(Stop::Denied(_))), _) => "denied",
             (Some(Why::Filter(Stop::Failed(_))), _) => "failed",
+            (Some(Why::Filter(Stop::Answered(_))), _) => "closed",
             (None, true) => "closed",
             (None, false) => "reset",
         };

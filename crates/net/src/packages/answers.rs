@@ -63,6 +63,7 @@ impl Packages {
         let made = match asked {
             Asked::Index(package) => self.index_of(passing, (&place, &package), head, body).await?,
             Asked::About(package, _) => self.about(passing, &package, body)?,
+            Asked::Digest(ending) => self.digest(passing, ending, head, body),
             _ => body,
         };
         tidy(&mut head.headers);
@@ -78,7 +79,12 @@ impl Packages {
     ) -> Result<Bytes, Stop> {
         let unreadable = |err: Unreadable| Stop::Failed(err.to_string());
         match package.kind {
-            RegistryKind::Go | RegistryKind::Maven => self.by_asking(passing, place, package, body).await,
+            RegistryKind::Go => self.by_asking(passing, place, package, body).await,
+            RegistryKind::Maven => {
+                let made = self.by_asking(passing, place, package, body.clone()).await?;
+                self.note_digests(passing, &body, &made);
+                Ok(made)
+            }
             RegistryKind::Pypi if !is_json(&head.headers) => Ok(body),
             kind => {
                 let rewritten = self.rewritten(package, body).await.map_err(unreadable)?;
@@ -131,6 +137,18 @@ impl Packages {
         let judged = self.settings().rules.judge(package, &version, since, (self.now)());
         judged.or_else(|refused| self.refuse(passing, &refused))?;
         Ok(body)
+    }
+
+    /// The digest of an index that was written anew. One that nobody makes here is not there.
+    fn digest(&self, passing: &Passing, ending: &str, head: &mut response::Parts, body: Bytes) -> Bytes {
+        let Some(digests) = self.digests_for(passing, ending) else { return body };
+        match digests.into_iter().find(|(own, _)| *own == ending) {
+            Some((_, digest)) => Bytes::from(digest),
+            None => {
+                head.status = http::StatusCode::NOT_FOUND;
+                Bytes::new()
+            }
+        }
     }
 
     /// An index without times: of the greatest versions each is asked for. The others are judged when they are fetched.

@@ -12,6 +12,8 @@ pub(crate) enum Asked {
     About(Package, String),
     /// A version itself.
     Artefact(Package, String),
+    /// The digest of an index (`maven-metadata.xml.sha1`), by the ending of its file.
+    Digest(&'static str),
     /// A file that looks like a package, of which nobody can tell which.
     Unknown,
     /// Something else.
@@ -23,6 +25,9 @@ const ARTEFACTS: [&str; 14] = [
     ".tgz", ".whl", ".crate", ".jar", ".war", ".aar", ".egg", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz",
     ".pom", ".module", ".klib",
 ];
+
+/// Endings of what Maven has beside its files.
+const BESIDE: [&str; 5] = [".sha1", ".md5", ".sha256", ".sha512", ".asc"];
 
 /// What `path` (decoded) asks of a registry of this kind whose index is at `base`.
 pub(crate) fn asked(kind: RegistryKind, base: &str, path: &str) -> Asked {
@@ -201,8 +206,9 @@ fn maven(base: &str, path: &str) -> Option<Asked> {
         }
         return Some(Asked::Index(coordinates(group, artifact)));
     }
-    if [".sha1", ".md5", ".sha256", ".sha512", ".asc"].iter().any(|ending| file.ends_with(ending)) {
-        return Some(Asked::Other);
+    if let Some(ending) = BESIDE.into_iter().find(|ending| file.ends_with(ending)) {
+        let is_of_index = file.strip_suffix(ending) == Some("maven-metadata.xml");
+        return Some(if is_of_index { Asked::Digest(ending) } else { Asked::Other });
     }
     let (folder, version) = folder.rsplit_once('/')?;
     let (group, artifact) = folder.rsplit_once('/')?;
@@ -303,6 +309,7 @@ mod tests {
             artefact(kind, "org.example:lib", "1.0")
         );
         assert_eq!(ask("/maven2/org/example/lib/1.0/lib-1.0.pom.sha1"), Asked::Other);
+        assert_eq!(ask("/maven2/org/example/lib/maven-metadata.xml.sha1"), Asked::Digest(".sha1"));
         assert_eq!(ask("/maven2/org/example/lib/1.0/other.jar"), Asked::Unknown);
     }
 

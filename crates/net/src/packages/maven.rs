@@ -1,6 +1,8 @@
 //! Maven's `maven-metadata.xml`: versions without times. No more of XML is read than is written there. Pure.
 
 use super::index::Unreadable;
+use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use std::collections::HashSet;
 
 /// The versions, in the order in which they came.
@@ -56,6 +58,16 @@ pub(super) fn without(text: &str, hidden: &HashSet<String>) -> Result<String, Un
         }
     }
     Ok(made)
+}
+
+/// The digests of a document, by the endings of the files that clients look for them in.
+pub(super) fn digests(document: &[u8]) -> [(&'static str, String); 3] {
+    let made = |algorithm| HEXLOWER.encode(digest::digest(algorithm, document).as_ref());
+    [
+        (".sha1", made(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
+        (".sha256", made(&digest::SHA256)),
+        (".sha512", made(&digest::SHA512)),
+    ]
 }
 
 /// What stands before, between and behind the first two marks.

@@ -45,7 +45,7 @@ use places::{Place, Settings};
 use rules::Refused;
 use std::{
     cell::{Cell, RefCell},
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     rc::Rc,
     time::SystemTime,
 };
@@ -53,8 +53,13 @@ use times::Times;
 
 /// Most bytes of an index.
 const MOST_INDEX: usize = 64 << 20;
-/// Most paths of old clients that are remembered.
+/// Most paths of old clients, and of indexes with digests, that are remembered.
 const MOST_READERS: usize = 1024;
+/// Most bytes of a file with a digest.
+const MOST_DIGEST: usize = 4096;
+
+/// Digests of a document, by the endings of their files.
+type Digests = [(&'static str, String); 3];
 
 /// The package gate of one sandbox.
 pub(crate) struct Packages {
@@ -65,6 +70,8 @@ pub(crate) struct Packages {
     times: RefCell<Times>,
     /// Paths that were last asked for by a client that reads no JSON.
     html: RefCell<HashSet<String>>,
+    /// Digests of indexes that were written anew, by their places.
+    digests: RefCell<HashMap<String, Digests>>,
     now: fn() -> u64,
 }
 
@@ -73,8 +80,8 @@ impl Packages {
     pub(crate) fn new(gate: Rc<Gate>, lookup: Rc<dyn Lookup>) -> Packages {
         let settings = Rc::new(Settings::new(&gate.policy().packages));
         let generation = Cell::new(gate.generation_now());
-        let (settings, times, html) = (RefCell::new(settings), RefCell::default(), RefCell::default());
-        Packages { gate, lookup, settings, generation, times, html, now }
+        let (times, html, digests) = Default::default();
+        Packages { gate, lookup, settings: RefCell::new(settings), generation, times, html, digests, now }
     }
 
     fn settings(&self) -> Rc<Settings> {
@@ -117,6 +124,24 @@ impl Packages {
         };
     }
 
+    /// Remembers the digests of an index that is another one now, and forgets those of one that is not.
+    fn note_digests(&self, passing: &Passing, came: &[u8], made: &[u8]) {
+        let mut digests = self.digests.borrow_mut();
+        if came == made {
+            digests.remove(&place_of(passing, ""));
+            return;
+        }
+        if digests.len() >= MOST_READERS {
+            digests.clear();
+        }
+        digests.insert(place_of(passing, ""), maven::digests(made));
+    }
+
+    /// The digests of the index that a request asks a digest of, where it was written anew.
+    fn digests_for(&self, passing: &Passing, ending: &str) -> Option<Digests> {
+        self.digests.borrow().get(&place_of(passing, ending)).cloned()
+    }
+
     fn reads_html(&self, path: &str) -> bool {
         self.html.borrow().contains(path)
     }
@@ -132,6 +157,10 @@ impl Packages {
         let settings = self.settings();
         match asked {
             Asked::Other => Ok(()),
+            Asked::Digest(_) => {
+                drop_conditions(&mut head.headers);
+                Ok(())
+            }
             Asked::Unknown => self.unknown(passing),
             Asked::Index(package) | Asked::About(package, _) => {
                 settings.rules.denied(&package).or_else(|refused| self.refuse(passing, &refused))?;
@@ -169,6 +198,7 @@ impl Filter for Packages {
         }
         match self.asked(passing)?.1 {
             Asked::Index(_) | Asked::About(..) => Some(MOST_INDEX),
+            Asked::Digest(ending) => self.digests_for(passing, ending).map(|_| MOST_DIGEST),
             _ => None,
         }
     }
@@ -194,6 +224,12 @@ impl Filter for Packages {
     fn upgraded(&self, _passing: &Passing, _way: Way) -> Option<Box<dyn Change>> {
         None
     }
+}
+
+/// Host, port and path of a document, of which `ending` was asked.
+fn place_of(passing: &Passing, ending: &str) -> String {
+    let path = passing.path.strip_suffix(ending).unwrap_or(&passing.path);
+    format!("{}:{}{path}", passing.target, passing.port)
 }
 
 fn stopped(passing: &Passing) -> Stopped<'_> {

@@ -72,6 +72,7 @@ impl World {
         let (passing, words) = (passing(path), |stop| match stop {
             Stop::Denied(denial) => denial.to_string(),
             Stop::Failed(why) => format!("failed: {why}"),
+            Stop::Answered(_) => panic!("answered here"),
         });
         let request = Request::get(path).header("if-none-match", "x").header("accept", "text/html");
         let (mut head, ()) = request.body(()).unwrap().into_parts();
@@ -257,6 +258,14 @@ fn go_and_maven_are_asked_version_by_version() {
         let made = maven.fetch("/base/g/a/maven-metadata.xml", &[], text.as_bytes()).await.unwrap();
         let made = String::from_utf8(made).unwrap();
         assert!(made.contains("<release>1.0</release>") && !made.contains("2.0"), "{made}");
+        let [(_, digest), ..] = crate::packages::maven::digests(made.as_bytes());
+        let asked = maven.fetch("/base/g/a/maven-metadata.xml.sha1", &[], b"of the other").await.unwrap();
+        assert_eq!(asked, digest.as_bytes());
+        assert_eq!(maven.fetch("/base/g/a/maven-metadata.xml.md5", &[], b"of the other").await.unwrap(), b"");
+        assert_eq!(
+            maven.fetch("/base/g/b/maven-metadata.xml.sha1", &[], b"its own").await.unwrap(),
+            b"its own"
+        );
         assert!(
             maven.fetch("/base/g/a/2.0/a-2.0.jar", &[], b"").await.unwrap_err().contains("13 minutes old")
         );

@@ -81,6 +81,7 @@ fn words(stop: Stop) -> String {
     match stop {
         Stop::Denied(denial) => denial.to_string(),
         Stop::Failed(why) => why,
+        Stop::Answered(_) => panic!("answered here"),
     }
 }
 

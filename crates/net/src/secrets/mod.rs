@@ -91,7 +91,10 @@ impl Filter for Guard {
 
     fn gathers(&self, passing: &Passing, way: Way, headers: &http::HeaderMap) -> Option<usize> {
         match way {
-            Way::Out => aws::gathers(self.shared.gate.secrets(), passing, headers),
+            Way::Out => {
+                let secrets = self.shared.gate.secrets();
+                oauth::asked::gathers(secrets, passing).or_else(|| aws::gathers(secrets, passing, headers))
+            }
             Way::In => None,
         }
     }
@@ -102,7 +105,10 @@ impl Filter for Guard {
         head: &'a mut asking::Parts,
         body: Whole,
     ) -> Local<'a, Remade> {
-        Box::pin(request::whole(&self.shared, passing, head, body))
+        match oauth::asked::answer(&self.shared, passing, &body) {
+            Some(answered) => Box::pin(std::future::ready(answered)),
+            None => Box::pin(request::whole(&self.shared, passing, head, body)),
+        }
     }
 
     fn renewable(&self, passing: &Passing, head: &asking::Parts) -> Vec<String> {

@@ -112,6 +112,7 @@ fn denied<T>(result: Result<T, Stop>) -> String {
             denial.detail.unwrap_or_default()
         }
         Err(Stop::Failed(why)) => panic!("failed: {why}"),
+        Err(Stop::Answered(_)) => panic!("answered here"),
         Ok(_) => panic!("it was let through"),
     }
 }

@@ -149,7 +149,7 @@ fn starts(field: &Field, rounds: usize) -> Vec<Figure> {
         Contender::from(HOST, present(&field.ours[0]).map(Ours::runs)),
         Contender::from(As::Root.name(), from_image),
     ];
-    race(START, contenders, rounds)
+    race(START, contenders, rounds, || field.ours.iter().flatten().for_each(Ours::settle))
 }
 
 /// An image of the peers' root file system.
@@ -176,7 +176,7 @@ fn rebuilds(field: &Field, rounds: usize) -> Figure {
                 command.args(["-q", "-t", "airlock-built"]).arg(&context);
                 command
             });
-            let mut figures = race(REBUILD, vec![contender], rounds);
+            let mut figures = race(REBUILD, vec![contender], rounds, || ());
             figures.pop().unwrap_or_else(|| Figure {
                 measure: REBUILD,
                 name: As::Root.name().to_owned(),

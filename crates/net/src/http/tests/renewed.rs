@@ -2,7 +2,7 @@
 
 use super::world::{Sent, Server, World, read, run, text, with_trailer};
 use airlock_gate::secrets::Secrets;
-use airlock_protocol::secret::{From, Place, Secret, Use, Values};
+use airlock_protocol::secret::{From, Grant, Place, Secret, Use, Values};
 use http::{Request, request::Builder};
 
 const PLACEHOLDER: &str = "ya29.placeholder0123456789";
@@ -20,6 +20,8 @@ fn secrets(port: u16) -> Secrets {
             token_url: format!("https://a.test:{port}/token"),
             client_id: "me".into(),
             client_secret: None,
+            grant: Grant::RefreshToken,
+            scope: None,
         },
     };
     Secrets::new(&[secret], &Values([("TOKEN".to_owned(), "1//refresh-token".to_owned())].into())).unwrap()

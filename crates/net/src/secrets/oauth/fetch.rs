@@ -6,6 +6,7 @@ use airlock_gate::{
     host::{Destination, Target},
     secrets::{self, Value},
 };
+use airlock_protocol::secret::Grant;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, body::Bytes, header};
 use hyper_util::rt::TokioIo;
@@ -32,6 +33,16 @@ pub(super) struct Ask {
     authority: String,
     path: String,
     form: Zeroizing<String>,
+}
+
+/// What a token is fetched with.
+pub(super) struct Form<'a> {
+    pub(super) grant: Grant,
+    pub(super) client_id: &'a str,
+    pub(super) client_secret: Option<Rc<Value>>,
+    /// The refresh token, or the client's own secret.
+    pub(super) value: Rc<Value>,
+    pub(super) scope: Option<&'a str>,
 }
 
 /// What came.
@@ -80,34 +91,44 @@ impl Drop for Answer {
 
 impl Ask {
     /// `None` if the address is not one of https.
-    pub(super) fn new(
-        url: &str,
-        client: &str,
-        client_secret: Option<Rc<Value>>,
-        refresh: Rc<Value>,
-    ) -> Option<Ask> {
+    pub(super) fn new(url: &str, form: &Form<'_>) -> Option<Ask> {
         let uri: Uri = url.parse().ok()?;
         if uri.scheme_str() != Some("https") {
             return None;
         }
         let destination: Destination = uri.authority()?.as_str().parse().ok()?;
-        let encode = |text: &str| Zeroizing::new(Habit::STRICT.encode(text.as_bytes()));
-        let mut form = Zeroizing::new(String::from("grant_type=refresh_token"));
-        form.push_str("&refresh_token=");
-        form.push_str(&encode(refresh.reveal()));
-        form.push_str("&client_id=");
-        form.push_str(&encode(client));
-        if let Some(secret) = client_secret {
-            form.push_str("&client_secret=");
-            form.push_str(&encode(secret.reveal()));
-        }
         Some(Ask {
             port: destination.port_or_https(),
             target: destination.target,
             authority: uri.authority()?.to_string(),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-            form,
+            form: form.written(),
         })
+    }
+}
+
+impl Form<'_> {
+    /// As it is sent.
+    fn written(&self) -> Zeroizing<String> {
+        let value = self.value.reveal();
+        let (refresh, secret) = match self.grant {
+            Grant::RefreshToken => (Some(value), self.client_secret.as_ref().map(|secret| secret.reveal())),
+            Grant::ClientCredentials => (None, Some(value)),
+        };
+        let mut form = Zeroizing::new(format!("grant_type={}", self.grant.word()));
+        for (name, text) in [
+            ("refresh_token", refresh),
+            ("client_id", Some(self.client_id)),
+            ("client_secret", secret),
+            ("scope", self.scope),
+        ] {
+            let Some(text) = text else { continue };
+            form.push('&');
+            form.push_str(name);
+            form.push('=');
+            form.push_str(&Zeroizing::new(Habit::STRICT.encode(text.as_bytes())));
+        }
+        form
     }
 }
 
@@ -193,11 +214,24 @@ mod tests {
 
     #[test]
     fn only_https_is_asked() {
-        let refresh = Rc::new(Value::new("refresh token"));
-        assert!(Ask::new("http://auth.example.com/token", "me", None, refresh.clone()).is_none());
-        let ask = Ask::new("https://auth.example.com/token?x=1", "me&you", None, refresh).unwrap();
+        assert!(Ask::new("http://auth.example.com/token", &form(Grant::RefreshToken)).is_none());
+        let ask = Ask::new("https://auth.example.com/token?x=1", &form(Grant::RefreshToken)).unwrap();
         assert_eq!((ask.path.as_str(), ask.port), ("/token?x=1", 443));
-        assert_eq!(*ask.form, "grant_type=refresh_token&refresh_token=refresh%20token&client_id=me%26you");
+        assert_eq!(*ask.form, "grant_type=refresh_token&refresh_token=the%20value&client_id=me%26you");
+    }
+
+    #[test]
+    fn a_client_shows_its_own_secret_and_says_what_for() {
+        let form = Form { scope: Some("https://x.example/.default"), ..form(Grant::ClientCredentials) };
+        assert_eq!(
+            *form.written(),
+            "grant_type=client_credentials&client_id=me%26you&client_secret=the%20value&scope=https%3A%2F%2Fx.example%2F.default"
+        );
+    }
+
+    fn form(grant: Grant) -> Form<'static> {
+        let value = Rc::new(Value::new("the value"));
+        Form { grant, client_id: "me&you", client_secret: None, value, scope: None }
     }
 
     proptest! {

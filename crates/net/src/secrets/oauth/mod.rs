@@ -3,7 +3,9 @@
 //!
 //! A token is fetched when the first request needs it, and again before it expires, when the secret's value changes, or after
 //! a server answered 401: that request is sent once more with the new one. The ledger has each fetch before it happens.
+//! Programs that fetch tokens themselves are answered here (`asked`).
 
+pub(super) mod asked;
 mod fetch;
 #[cfg(test)]
 mod tests;
@@ -14,7 +16,7 @@ use super::Shared;
 use crate::http::filter::Stop;
 use airlock_gate::secrets::{Bound, Value};
 use airlock_protocol::secret::Use;
-use fetch::{Ask, Fetched};
+use fetch::{Ask, Fetched, Form};
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
@@ -138,7 +140,9 @@ impl Tokens {
     }
 
     fn ask(&self, shared: &Shared, secret: &Bound) -> Option<Ask> {
-        let Use::OAuth { token_url, client_id, client_secret } = secret.use_as() else { return None };
+        let Use::OAuth { token_url, client_id, client_secret, grant, scope } = secret.use_as() else {
+            return None;
+        };
         let client_secret = match client_secret {
             Some(name) => Some(shared.gate.secrets().find(name)?.value()),
             None => None,
@@ -146,8 +150,15 @@ impl Tokens {
         let held = self.held.borrow();
         let held =
             held.get(secret.name()).filter(|held| held.of.as_ref().is_some_and(|of| **of == *secret.value()));
-        let refresh = held.and_then(|held| held.next.clone()).unwrap_or_else(|| secret.value());
-        Ask::new(token_url, client_id, client_secret, refresh)
+        let next = held.and_then(|held| held.next.clone()).filter(|_| grant.is_refresh());
+        let form = Form {
+            grant: *grant,
+            client_id,
+            client_secret,
+            value: next.unwrap_or_else(|| secret.value()),
+            scope: scope.as_deref(),
+        };
+        Ask::new(token_url, &form)
     }
 
     fn keep(&self, secret: &Bound, fetched: Fetched) -> Rc<Value> {

@@ -3,9 +3,9 @@
 use super::{super::tests::*, *};
 use crate::{
     egress::Egress,
-    http::filter::{Filter as _, Passing},
+    http::filter::{Filter as _, Passing, Way, Whole},
 };
-use airlock_protocol::secret::{Place, Secret, Values};
+use airlock_protocol::secret::{Grant, Place, Secret, Values};
 use std::sync::Arc;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -84,6 +84,8 @@ fn secrets(port: u16) -> Vec<Secret> {
         token_url: format!("https://{HOST}:{port}/token"),
         client_id: "me".into(),
         client_secret: Some("CLIENT".into()),
+        grant: Grant::RefreshToken,
+        scope: None,
     };
     vec![token, secret("CLIENT", "clientplaceholder01", &[Place::Header])]
 }
@@ -186,4 +188,62 @@ async fn the_placeholder_of_a_token_goes_nowhere_else() {
     let world = World::fetching(&secrets(server.port()), &VALUES, server.tokens());
 
     assert!(matches!(send(&world, &passing(HOST, "POST", "/token")).await, Err(Stop::Denied(_))));
+}
+
+/// What becomes of a form that a program sends to where tokens are fetched.
+async fn ask(world: &World, passing: &Passing, form: &str) -> Result<String, String> {
+    let mut head = http::Request::post(&passing.path).body(()).unwrap().into_parts().0;
+    assert!(world.guard.gathers(passing, Way::Out, &head.headers).is_some());
+    let body = Whole::Body(hyper::body::Bytes::copy_from_slice(form.as_bytes()));
+    match world.guard.whole_request(passing, &mut head, body).await {
+        Err(Stop::Answered(document)) => Ok(String::from_utf8(document.to_vec()).unwrap()),
+        Err(Stop::Denied(denial)) => Err(denial.detail.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_asks_for_a_token_gets_its_placeholder_back_and_nothing_leaves() {
+    let server = Server::new().await;
+    let mut principal = secret("PRINCIPAL", "placeholder-of-principal", &[Place::Header]);
+    principal.use_as = Use::OAuth {
+        token_url: format!("https://{HOST}:{}/token?x=1", server.port()),
+        client_id: "me".into(),
+        client_secret: None,
+        grant: Grant::ClientCredentials,
+        scope: None,
+    };
+    let all = [secrets(server.port()), vec![principal]].concat();
+    let values = [VALUES[0], VALUES[1], ("PRINCIPAL", "principal-real-secret")];
+    let world = World::fetching(&all, &values, server.tokens());
+    let place = Passing { port: server.port(), ..passing(HOST, "POST", "/token") };
+
+    let refresh =
+        "grant_type=refresh_token&refresh_token=ya29.placeholder0123456789&client_id=x&client_secret=y";
+    let expected =
+        "{\"access_token\":\"ya29.placeholder0123456789\",\"expires_in\":3600,\"token_type\":\"Bearer\"}\n";
+    assert_eq!(ask(&world, &place, refresh).await.unwrap(), expected);
+    let client =
+        "client_id=me&client_secret=placeholder%2Dof-principal&grant_type=client_credentials&scope=s";
+    assert!(ask(&world, &place, client).await.unwrap().contains("\"placeholder-of-principal\""));
+
+    for other in [
+        "",
+        "grant_type=refresh_token&refresh_token=another-one",
+        "grant_type=password&refresh_token=ya29.placeholder0123456789",
+        "grant_type=client_credentials&client_secret=ya29.placeholder0123456789",
+        "grant_type=refresh_token&refresh_token=ya29.placeholder0123456789&refresh_token=another-one",
+    ] {
+        let denied = ask(&world, &place, other).await.unwrap_err();
+        assert!(denied.contains("tokens are fetched outside"), "{other}: {denied}");
+    }
+    let refused =
+        |passing: Passing| world.guard.gathers(&passing, Way::Out, &http::HeaderMap::new()).is_none();
+    assert!(refused(Passing { is_verified: false, ..place.clone() }));
+    assert!(refused(Passing { path: "/token/".into(), ..place.clone() }));
+    assert!(refused(Passing { method: "GET".into(), ..place.clone() }));
+    assert!(
+        world.gate.secrets().wants(&place.target, place.port)
+            && !world.gate.secrets().wants(&place.target, 1)
+    );
 }

@@ -1,9 +1,18 @@
 //! `cargo xtask dist`: one static binary per architecture into `dist/`, with `SHA256SUMS`.
+//!
+//! - [`link`]: doing the link again
+//! - [`order`]: the functions of a start side by side
 
-use crate::workspace::{cargo, executables, succeed, top};
+mod link;
+mod order;
+
+pub(crate) use link::called_as_linker;
+
+use crate::workspace::{cargo, executables, succeed, target, top};
 use anyhow::{Context as _, Result, bail};
+use link::Link;
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -128,14 +137,36 @@ fn build(architecture: &Architecture) -> Result<PathBuf> {
         .args(["--target", architecture.target])
         // The library of TLS takes its random numbers from the kernel alone, and not from the jitter of the processor as
         // well: measuring that takes 50 ms of a start.
-        .env("AWS_LC_SYS_NO_JITTER_ENTROPY", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
+        .env("AWS_LC_SYS_NO_JITTER_ENTROPY", "1");
     if !is_native(architecture) {
         let variable = architecture.target.to_uppercase().replace('-', "_");
+        build.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
         build.env(format!("CARGO_TARGET_{variable}_LINKER"), architecture.cross);
+        return built(&mut build);
     }
-    let built = executables(&mut build)?.into_iter().find(|(name, _)| name == "airlock");
+    let folder = target()?.join("link");
+    fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
+    let own = env::current_exe().context("could not find this program")?;
+    let flags = FLAGS.map(str::to_owned).into_iter().chain([format!("-Clinker={}", own.display())]);
+    build.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f")).env(link::FOLDER, &folder);
+    in_order(built(&mut build)?, &folder)
+}
+
+fn built(build: &mut Command) -> Result<PathBuf> {
+    let built = executables(build)?.into_iter().find(|(name, _)| name == "airlock");
     built.map(|(_, path)| path).context("cargo built no airlock")
+}
+
+/// The same program, with the functions of a start side by side.
+fn in_order(built: PathBuf, folder: &Path) -> Result<PathBuf> {
+    if let Some(why) = order::lacking() {
+        println!("dist: functions are left in the order they came: {why}");
+        return Ok(built);
+    }
+    let ordered = folder.join("airlock");
+    let number = order::put_in_order(&Link::kept_in(folder)?, folder, &ordered)?;
+    println!("dist: {number} functions of a start lie side by side");
+    Ok(ordered)
 }
 
 /// Whether a 64-bit little-endian ELF file has a program header of type `PT_INTERP`; nothing if it is no such file.
