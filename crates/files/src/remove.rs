@@ -135,7 +135,11 @@ impl Removal<'_> {
                 other => other.map_err(|errno| blocked(name.to_bytes(), errno))?,
             };
             self.empty_directory(Place::Below(directory.as_fd()))?;
-            unlink(self.top, &name, AtFlags::REMOVEDIR).map_err(|errno| blocked(name.to_bytes(), errno))?;
+            match unlink(self.top, &name, AtFlags::REMOVEDIR) {
+                // Another process deleted it and has moved something else to its name meanwhile, which the next pass finds.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                other => other.map_err(|errno| blocked(name.to_bytes(), errno))?,
+            }
         }
         Ok(())
     }
