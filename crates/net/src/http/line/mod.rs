@@ -87,7 +87,8 @@ impl Line {
     ) -> Result<Response<Answer>, Unanswered> {
         let (head, body) = request.into_parts();
         let method = head.method.clone();
-        let mut calls = Calls { line: self, sends: Some(Sends::request(head, body)), seen: 0, hints: 0 };
+        let sends = Some(Sends::request(head, body));
+        let mut calls = Calls { line: self, sends, is_cut: false, seen: 0, hints: 0 };
         let answered = poll_fn(|cx| {
             loop {
                 let reply = match ready!(calls.poll_reply(&method, cx)) {
@@ -137,6 +138,8 @@ impl Drop for Line {
 struct Calls {
     line: Line,
     sends: Option<Sends>,
+    /// Whether a part of it was never sent: the server waits for that, whatever it has answered.
+    is_cut: bool,
     /// Of what was read, so much has no end of a head.
     seen: usize,
     hints: usize,
@@ -146,6 +149,7 @@ impl Calls {
     /// Sends on, and reads the next head.
     fn poll_reply(&mut self, method: &Method, cx: &mut Context<'_>) -> Poll<Result<Reply, String>> {
         let unsent = send(&mut self.sends, &mut self.line, cx).err();
+        self.is_cut |= unsent.is_some();
         loop {
             match self.read(method) {
                 Ok(Some(reply)) => return Poll::Ready(Ok(reply)),
@@ -184,7 +188,8 @@ impl Calls {
 
     fn answered(self, reply: Reply) -> Response<Answer> {
         let Reply { head, follows, keeps } = reply;
-        let Calls { line, sends, .. } = self;
+        let Calls { line, sends, is_cut, .. } = self;
+        let keeps = keeps && !is_cut;
         let answer = Answer { line: Some(line), sends, pieces: Pieces::new(follows), keeps, home: None };
         Response::from_parts(head, answer)
     }

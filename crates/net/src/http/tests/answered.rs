@@ -1,6 +1,7 @@
 //! Servers that answer in strange ways: what the program gets, and whether the connection is used again.
 
 use super::world::{Server, World, run};
+use std::cell::RefCell;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -42,11 +43,24 @@ const ANSWERS: [(&str, &str, bool); 16] = [
     ("/switch", "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", false),
 ];
 
+thread_local! {
+    /// A program that leaves in the middle of a request, just when the server answers it.
+    static LEAVES: RefCell<Option<TcpStream>> = const { RefCell::new(None) };
+}
+
 /// Answers requests without a body until one of them is the last.
 pub(super) async fn answer_raw(mut socket: TcpStream) {
     let (mut came, mut piece) = (String::new(), [0; 4096]);
     while let Ok(read @ 1..) = socket.read(&mut piece).await {
         came.push_str(&String::from_utf8_lossy(&piece[..read]));
+        if came.ends_with("\r\n\r\n1\r\nx\r\n") {
+            socket.writable().await.unwrap();
+            // Both have happened before anybody is told of either.
+            drop(LEAVES.take());
+            socket.try_write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            came.clear();
+            continue;
+        }
         if !came.ends_with("\r\n\r\n") {
             continue;
         }
@@ -96,6 +110,31 @@ fn what_is_whole_is_passed_on_and_its_connection_used_again() {
         assert_eq!(got.matches("HTTP/1.1 20").count(), 2, "{path}: {got}");
         assert_eq!(connected, 1, "{path}: {got}");
     }
+}
+
+#[test]
+fn nothing_follows_a_request_that_was_never_ended() {
+    let connected = run(async {
+        let world = World::new(Server::Raw).await;
+        let mut program = world.connect().await;
+        let head =
+            format!("PUT /length HTTP/1.1\r\nhost: a.test:{}\r\ntransfer-encoding: chunked", world.port);
+        program.write_all(format!("{head}\r\n\r\n1\r\nx\r\n").as_bytes()).await.unwrap();
+        LEAVES.set(Some(program));
+        while LEAVES.with_borrow(Option::is_some) {
+            tokio::task::yield_now().await;
+        }
+        let mut next = world.connect().await;
+        let head =
+            format!("GET /length HTTP/1.1\r\nhost: a.test:{}\r\nconnection: close\r\n\r\n", world.port);
+        next.write_all(head.as_bytes()).await.unwrap();
+        let mut got = String::new();
+        timeout(LONG, next.read_to_string(&mut got)).await.unwrap().unwrap();
+        assert!(got.ends_with("\r\n\r\nok"), "{got}");
+        world.seen().iter().filter(|line| *line == "connected").count()
+    });
+
+    assert_eq!(connected, 2);
 }
 
 #[test]
